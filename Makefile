@@ -1,0 +1,97 @@
+# Two commands for a newcomer, from nothing but python3 and make:
+#   make demo    the engine at work (installs what it needs to run, nothing more)
+#   make test    the whole suite (installs the development tools as well)
+# Others: check (lint, types, house), format, reasons, lock, wheel, coverage, clean.
+# PY chooses the interpreter, VENV the folder of the environment, ARGS what pytest gets: make test ARGS="tests/unit -k limits"
+
+PY ?= python3
+VENV ?= .venv
+ARGS ?=
+BIN := $(VENV)/bin
+RUN := $(VENV)/.installed-run
+DEV := $(VENV)/.installed-dev
+PIP := $(BIN)/python -m pip install -q --disable-pip-version-check
+PINNED := --require-hashes --only-binary :all:
+
+.DEFAULT_GOAL := demo
+.PHONY: demo test check lint types house format reasons lock wheel coverage clean system environment
+
+demo: $(RUN)
+	@$(BIN)/stockade demo
+
+test: $(DEV)
+	@$(BIN)/python -m pytest $(ARGS)
+
+check: lint types house
+
+lint: $(DEV)
+	$(BIN)/ruff check --output-format concise .
+	$(BIN)/ruff format --check --output-format concise .
+
+types: $(DEV)
+	$(BIN)/mypy
+
+house: $(DEV)
+	$(BIN)/python -m pytest -q tests/house
+
+format: $(DEV)
+	$(BIN)/ruff check --fix-only .
+	$(BIN)/ruff format .
+
+# the table of outcomes in README.md, written again from engine/outcome.py
+reasons: $(DEV)
+	$(BIN)/python -m tests.house.reason_table
+
+coverage: $(DEV)
+	$(BIN)/coverage erase
+	$(BIN)/coverage run -m pytest $(ARGS)
+	$(BIN)/coverage combine -q
+	$(BIN)/coverage report
+
+wheel: $(DEV)
+	$(BIN)/python -m hatchling build -t wheel
+
+# for maintainers, needs uv: new pins. No index address may end up in these files, so nothing but names, versions and hashes is written
+COMPILE = uv pip compile pyproject.toml --quiet --universal -p 3.11 --generate-hashes --no-header --no-annotate \
+	--no-emit-index-url --no-emit-find-links
+lock:
+	$(COMPILE) --upgrade --group dev -o requirements/dev.txt
+	$(COMPILE) --upgrade --group build -c requirements/dev.txt -o requirements/run.txt
+
+clean:
+	rm -rf $(VENV) build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .coverage .coverage.*
+	find engine worker_images tests -name __pycache__ -prune -exec rm -rf {} +
+
+# ---- the environment: a stamp for what running needs, another for what developing needs on top
+
+$(RUN): requirements/run.txt pyproject.toml
+	@echo "installing what stockade needs to run ..."
+	@$(PIP) $(PINNED) -r requirements/run.txt
+	@$(PIP) --no-deps --no-build-isolation -e .
+	@touch $@
+
+$(DEV): requirements/dev.txt pyproject.toml
+	@echo "installing the development tools ..."
+	@$(PIP) $(PINNED) -r requirements/dev.txt
+	@$(PIP) --no-deps --no-build-isolation -e .
+	@touch $@
+
+# an environment that is missing, was cut short, or whose Python is gone, is made anew, whatever its stamps say
+HEALTHY := $(shell $(BIN)/python -c 'import pip, sys; print(sys.version_info >= (3, 11))' 2>/dev/null)
+ifneq ($(HEALTHY),True)
+$(RUN) $(DEV): environment
+endif
+
+environment: system
+	@rm -rf $(VENV) && $(PY) -m venv $(VENV) || \
+	  { rm -rf $(VENV); echo "stockade: no environment could be made in $(VENV), see above" >&2; exit 1; }
+
+# what the system must have; each line names the missing part and the command that installs it (Debian, Ubuntu)
+system:
+	@command -v $(PY) >/dev/null || \
+	  { echo "stockade: $(PY) is missing. Install it: apt-get install python3 python3-venv" >&2; exit 1; }
+	@$(PY) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+	  { echo "stockade: Python 3.11 or newer is needed, $(PY) is $$($(PY) -V 2>&1)." >&2; \
+	    echo "Install it: apt-get install python3.11 python3.11-venv; then name it: make PY=python3.11 $(MAKECMDGOALS)" >&2; exit 1; }
+	@$(PY) -c 'import ensurepip, venv' 2>/dev/null || \
+	  { echo "stockade: $(PY) lacks venv and ensurepip. Install them: apt-get install python3-venv" >&2; exit 1; }

@@ -1,0 +1,230 @@
+"""``Engine``: the lifetime of everything, and the three things a program does with it.
+
+Its job: the state folder, the launcher and the pool; ``load``, ``call``, ``stream``; the end of it all.
+Not its job: a call's steps (``call.py``), a load's (``loading.py``).
+Laws:
+1. When the block ends nothing of it is left: no process, descriptor, mount, scratch folder or cgroup (tests/security/test_promise_clean.py).
+2. A launcher that died is replaced by the next call that needs one (tests/security/test_promise_ends.py).
+"""
+
+import contextlib
+import dataclasses
+from collections.abc import AsyncIterator, Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Literal
+
+import trio
+
+from engine.call import Call, Emit, Request
+from engine.declaration import Declaration
+from engine.errors import EngineError
+from engine.events import ToolOutput
+from engine.loading import Loading
+from engine.outcome import Outcome, Status, error_for
+from engine.places import data_dir
+from engine.policy.load import load_policy
+from engine.preparing import LoadedTool, Preparation
+from engine.results.receipts import Journal
+from engine.state import image_digest, open_state
+from engine.supervision.pool import Pool, Seat
+from engine.worker.launcher import Launcher
+
+_DEPTH = 8  # calls of tools by tools, as the contract bounds agent paths
+_TICK_SECONDS = 5.0
+_SHUTDOWN_SECONDS = 10.0
+WorkerKind = Literal["auto", "native", "wasm"]
+
+
+class Engine:
+    """Runs tools behind the wall. Use it as ``async with Engine() as engine``, under trio.
+
+    ``policy`` is a name (``required``, ``fixture``, ``host``) or a path; ``state_dir`` defaults to the user's state folder, and to a
+    private temporary one where that cannot be written. Raises PolicyError for the policy, HostError for the host.
+    """
+
+    def __init__(self, *, policy: str | Path = "required", state_dir: str | Path | None = None) -> None:
+        self._policies = data_dir("policies")
+        self._policy = load_policy(policy, self._policies)
+        self._wanted_state = None if state_dir is None else Path(state_dir)
+        self._tools: dict[str, LoadedTool] = {}
+        self._sources: dict[str, Path] = {}
+        self._calls: set[Call] = set()
+        self._turn = trio.Lock()
+        self._launcher: Launcher | None = None
+        self._closing = False
+
+    async def __aenter__(self) -> "Engine":
+        """Start the launcher; nothing of any tool runs yet."""
+        self._state = open_state(self._wanted_state, self._policies)
+        try:
+            self._journal = Journal(self._state.folder / "journal", ephemeral=self._state.ephemeral)
+            launcher = await self._running_launcher()
+        except BaseException:
+            await self._close_rest()
+            raise
+        self._background = trio.open_nursery()
+        self._nursery = await self._background.__aenter__()
+        self._pool = Pool(self._nursery, self._running_launcher)
+        self._nursery.start_soon(self._retire_idle)
+        self._preparation = Preparation(launcher.facts, self._state.places)
+        self._loading = Loading(self._state.stores, self._state.places, self._preparation, self._pool, image_digest(launcher.facts))
+        return self
+
+    async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        """End calls in flight as ``cancelled.shutdown``, then every process. Raises HostError when something would not end."""
+        self._closing = True
+        try:
+            with trio.CancelScope(shield=True, deadline=trio.current_time() + _SHUTDOWN_SECONDS):
+                for call in list(self._calls):
+                    call.shut_down()
+                while self._calls:
+                    await trio.sleep(0.001)
+                await self._pool.close()
+        finally:
+            self._nursery.cancel_scope.cancel()
+            try:
+                # the body's own exception goes its own way: through here it would come out wrapped in a group
+                await self._background.__aexit__(None, None, None)
+            finally:
+                await self._close_rest()
+
+    async def load(self, source: str | Path, *, policy: str | Path | None = None, worker: WorkerKind = "auto") -> list[Declaration]:
+        """The declarations of a tool file or a package folder, read in a jail. Loading a source again replaces its tools.
+
+        Raises ToolError (the source), PolicyError (the policy, a grant), RequestError (the path) or HostError (this host).
+        """
+        if worker not in ("auto", "native"):
+            raise error_for("refused.worker_kind", f"worker kind {worker!r} is not part of this build: use auto or native")
+        place = Path(source)
+        chosen = self._policy if policy is None else load_policy(policy, self._policies)
+        tools = await self._loading.load(await self._running_launcher(), place, chosen)
+        known = place.resolve()
+        taken = [made.name for made in tools if self._sources.get(made.name, known) != known]
+        if taken:
+            raise error_for("refused.declaration", *(f"tool {name} is loaded already, from {self._sources[name].name}" for name in taken))
+        for name in [name for name, path in self._sources.items() if path == known]:
+            del self._tools[name], self._sources[name]
+        for made in tools:
+            self._tools[made.name], self._sources[made.name] = made, known
+        wanted = {id(made.loaded.bundle): made.loaded.bundle.digest for made in self._tools.values()}
+        await self._pool.drain(lambda recipe: recipe.init.bundle in wanted.values())
+        return [made.declaration for made in tools]
+
+    async def call(
+        self,
+        name: str,
+        arguments: object,
+        *,
+        timeout_ms: int | None = None,
+        limits: Mapping[str, object] | None = None,
+        tenant: str | None = None,
+        approved: bool = False,
+    ) -> Outcome:
+        """The outcome of one call; partials, progress, events and logs are checked and dropped. ``arguments``: an object, or its JSON text."""
+        request = Request(arguments=arguments, timeout_ms=timeout_ms, limits=limits or {}, tenant=tenant, approved=approved)
+        return await self._run(name, request, _drop)
+
+    @contextlib.asynccontextmanager
+    async def stream(
+        self,
+        name: str,
+        arguments: object,
+        *,
+        timeout_ms: int | None = None,
+        limits: Mapping[str, object] | None = None,
+        tenant: str | None = None,
+        approved: bool = False,
+    ) -> AsyncIterator[AsyncIterator[ToolOutput | Outcome]]:
+        """What the tool lets be seen while it runs, then its outcome, last. Leaving the block early cancels the call.
+
+        The tool waits while nobody takes: nothing is buffered beyond one item.
+        """
+        request = Request(arguments=arguments, timeout_ms=timeout_ms, limits=limits or {}, tenant=tenant, approved=approved)
+        send, receive = trio.open_memory_channel[ToolOutput | Outcome](0)
+
+        async def run() -> None:
+            async with send:
+                await send.send(await self._run(name, request, send.send))
+
+        try:
+            async with trio.open_nursery() as nursery, receive:
+                nursery.start_soon(run)
+                yield receive
+                nursery.cancel_scope.cancel()
+        except BaseExceptionGroup as group:
+            raise _only(group) from None
+
+    async def answer(self, tool: LoadedTool, request: Request, name: str, arguments: dict[str, Any]) -> tuple[bool, Any]:
+        """Answer a tool's own call: only to tools it declared, through the same checks, within its deadline and depth."""
+        if name not in tool.declaration.nested_tools:
+            return False, f"{tool.name} does not declare the nested tool it called"
+        if request.depth + 1 >= _DEPTH:
+            return False, f"calls of tools by tools end at depth {_DEPTH}"
+        nested = dataclasses.replace(
+            request, arguments=arguments, depth=request.depth + 1, timeout_ms=None, limits={}, approved=False, ancestor_required=_walled(tool)
+        )
+        outcome = await self._run(name, nested, _drop)
+        return outcome.reason == "ok.done", outcome.value if outcome.reason == "ok.done" else f"{outcome.reason}: {'; '.join(outcome.lines)}"
+
+    async def _run(self, name: str, request: Request, emit: Emit) -> Outcome:
+        tool = self._tools.get(name)
+        if tool is None:
+            known = ", ".join(sorted(self._tools)) or "none"
+            return _refused(error_for("refused.unknown_tool", f"there is no tool {name!r}; loaded: {known}"))
+        if self._closing:
+            return _refused(error_for("cancelled.shutdown", "the engine is closing"))
+        call = Call(tool, request, preparation=self._preparation, pool=self._pool, journal=self._journal, host_calls=self)
+        self._calls.add(call)
+        try:
+            return await call.run(emit)
+        finally:
+            self._calls.discard(call)
+
+    async def _running_launcher(self) -> Launcher:
+        """The launcher, a new one when the last died."""
+        async with self._turn:
+            if self._launcher is not None and self._launcher.dead:
+                await self._launcher.close()
+                self._launcher = None
+            if self._launcher is None:
+                self._launcher = await Launcher.start()
+            return self._launcher
+
+    async def _retire_idle(self) -> None:
+        while True:
+            await trio.sleep(_TICK_SECONDS)
+            await self._pool.retire_idle(_keep_seconds)
+
+    async def _close_rest(self) -> None:
+        with trio.CancelScope(shield=True):
+            if self._launcher is not None:
+                await self._launcher.close()
+            if hasattr(self, "_journal"):
+                self._journal.close()
+            self._state.close()
+
+
+def _keep_seconds(seat: Seat) -> float:
+    return seat.recipe.idle_ms / 1000
+
+
+def _walled(tool: LoadedTool) -> bool:
+    return tool.loaded.policy.mode != "host"
+
+
+def _refused(error: EngineError) -> Outcome:
+    status = error.code.split(".", 1)[0]
+    return Outcome(status=Status(status), reason=error.code, lines=error.lines)
+
+
+async def _drop(event: ToolOutput) -> None:
+    """For callers that asked for the outcome alone."""
+
+
+def _only(group: BaseExceptionGroup[BaseException]) -> BaseException:
+    """The one exception in a group of one, so that callers see what was raised."""
+    error: BaseException = group
+    while isinstance(error, BaseExceptionGroup) and len(error.exceptions) == 1:
+        error = error.exceptions[0]
+    return error

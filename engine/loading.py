@@ -1,0 +1,157 @@
+"""One load: from a path to tools that can be called, without running any of it outside a jail.
+
+Its job: parse and close the graph, find the layers, publish the bundle, have a jailed child describe it, check what it says.
+Not its job: calls (``call.py``), which tools are loaded already (``host.py``).
+Laws:
+1. The host never imports the source (tests/security/test_promise_outside.py).
+2. What was read by parsing and what the imported declaration says must be equal, or the source is refused (tests/contract/test_loading.py).
+"""
+
+import dataclasses
+import tomllib
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import trio
+
+from engine.authoring import canonical
+from engine.declaration import Declaration, check_all
+from engine.errors import EngineError
+from engine.jail.plan import Places
+from engine.outcome import error_for
+from engine.policy.load import describe_policy
+from engine.policy.model import Policy
+from engine.policy.resolve import Tightening, resolve_describe
+from engine.preparing import Loaded, LoadedTool, Preparation
+from engine.staging import bundle, graph, layers
+from engine.supervision.pool import Pool
+from engine.supervision.pump import Closed, Pump
+from engine.supervision.reaper import reap, why_closed
+from engine.supervision.spare import FAILURES, LEAVE_SECONDS
+from engine.wire.framing import RemoteFault
+from engine.wire.messages import Declarations, Describe, Failure
+from engine.worker.launcher import Launcher
+from engine.worker.parser import open_parser
+
+GUEST_NAMES = frozenset({"engine", "guest", "enter"})
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Stores:
+    """Where sources and layers are kept, and the engine's own policies."""
+
+    stage: Path
+    layers: Path
+    policies: Path
+
+
+class Loading:
+    """Loads sources with one launcher and pool."""
+
+    def __init__(self, stores: Stores, places: Places, preparation: Preparation, pool: Pool, image: str) -> None:
+        self._stores, self._places, self._preparation, self._pool, self._image = stores, places, preparation, pool, image
+        self._describe = describe_policy(stores.policies)
+        self._preload = tuple(tomllib.loads((stores.policies / "preload.toml").read_text(encoding="utf-8"))["modules"])
+        self._described: dict[str, tuple[Declaration, ...]] = {}
+
+    async def stage(self, launcher: Launcher, source: Path, policy: Policy) -> tuple[Loaded, graph.Graph]:
+        """The source as a bundle with its layers found, and its graph; nothing is described yet. Raises a ``refused.*`` error."""
+        async with open_parser(launcher, self._places) as parse:
+            closed = await graph.close_graph(source, parse, standard=launcher.facts.standard_modules, reserved=GUEST_NAMES)
+        found = self._layers(closed.layers, policy)
+        if lines := graph.unmet(closed, frozenset().union(*(layer.modules for layer in found))):
+            raise error_for("refused.source_import", *lines)
+        made = await trio.to_thread.run_sync(bundle.publish, closed, self._stores.stage)
+        named = {name.split(".")[0] for name in made.standard}
+        preload = tuple(name for name in self._preload if name in named)
+        return Loaded(bundle=made, layers=found, policy=policy, declarations="", preload=preload, image=self._image), closed
+
+    async def load(self, launcher: Launcher, source: Path, policy: Policy) -> list[LoadedTool]:
+        """The source's tools. Raises a ``refused.*`` error, or the error of the verdict that describing it ended with."""
+        staged, closed = await self.stage(launcher, source, policy)
+        key = canonical.digest([staged.bundle.digest, [layer.digest for layer in staged.layers], self._image])
+        if key not in self._described:
+            self._described[key] = check_all(await self._ask(staged))
+        declarations = self._described[key]
+        _compare(closed, declarations)
+        loaded = dataclasses.replace(staged, declarations=canonical.digest([made.data for made in declarations]))
+        return [LoadedTool(made, loaded) for made in declarations]
+
+    def _layers(self, names: Sequence[str], policy: Policy) -> tuple[layers.Layer, ...]:
+        refused = [name for name in names if name not in policy.grants.layers]
+        if refused:
+            raise error_for("refused.not_granted", *(f"layer {name} is not granted by policy {policy.name}" for name in refused))
+        return tuple(layers.find(name, self._stores.layers) for name in names)
+
+    async def _ask(self, staged: Loaded) -> list[Any]:
+        """What a jailed child says that the source declares."""
+        names = [layer.name for layer in staged.layers]
+        resolved = resolve_describe(self._describe, staged.policy, names, Tightening())
+        prepared = self._preparation.prepared(resolved, staged, tenant=None, describing=True)
+        seat = await self._pool.lease(prepared.recipe, resolved.pool)
+        told: list[Any] | None = None
+        verdict = ("limit_exceeded.wall", f"the source was not described within {resolved.limits.wall_ms} ms")
+        stderr = ""
+        try:
+            with trio.move_on_after(resolved.limits.wall_ms / 1000):
+                spare = seat.spare
+                if spare is None:
+                    raise error_for("engine_failed.bug", "the pool lent a worker without a child")
+                await spare.ready.wait()
+                if spare.verdict is not None or spare.pump is None or spare.child is None:
+                    verdict = spare.verdict or ("engine_failed.bug", "a child without a pump")
+                else:
+                    told, verdict = await _described(spare.pump)
+                    if verdict[0] == "crashed.silent":
+                        end = await reap(seat.jail, spare.child, leave_seconds=LEAVE_SECONDS)
+                        verdict = await why_closed(seat.jail, end, None, prepared.recipe.cpu_s)
+        finally:
+            with trio.CancelScope(shield=True):
+                if seat.spare is not None and seat.spare.pump is not None:
+                    seat.spare.pump.drain()
+                    stderr = seat.spare.pump.captured["stderr"].text()
+                await self._pool.give_back(seat, healthy=False)
+        if told is None:
+            raise _refusal(verdict, stderr)
+        return told
+
+
+async def _described(pump: Pump) -> tuple[list[Any] | None, tuple[str, str]]:
+    try:
+        await pump.send(Describe())
+        message = await pump.next()
+    except RemoteFault as fault:
+        return None, (fault.code, fault.line)
+    except Closed as closed:
+        fault = closed.fault
+        return None, (fault.code, fault.line) if fault else ("crashed.silent", "the worker closed its channel")
+    if isinstance(message, Declarations):
+        return message.tools, ("ok.done", "")
+    if isinstance(message, Failure):
+        return None, (FAILURES[message.kind], f"{message.type}: {message.message}")
+    return None, ("violation.protocol", f"the worker sent {type(message).__name__} when it was asked to describe")
+
+
+def _refusal(verdict: tuple[str, str], stderr: str) -> EngineError:
+    """The error of a describing that failed, with the last lines that the source wrote."""
+    trace = [line for line in stderr.strip().splitlines() if line.strip()][-4:-1]
+    return error_for(verdict[0], verdict[1], *(trace if verdict[0] == "tool_error.import" else ()))
+
+
+def _compare(closed: graph.Graph, declarations: Sequence[Declaration]) -> None:
+    """Refuse when what staging read from the source is not what the imported declarations say, tool by tool."""
+    read = {(made.file, made.tool): made for made in closed.written}
+    shared = [made for made in closed.written if not made.tool]  # an inline table speaks for every tool of its source
+    lines = []
+    for declaration in declarations:
+        path = declaration.module.replace(".", "/")
+        own = [made for file in (f"{path}.py", f"{path}/__init__.py") if (made := read.get((file, declaration.qualname))) is not None]
+        said = {"includes": declaration.includes, "data": declaration.data_files, "layers": declaration.layers}
+        for name, entries in said.items():
+            literal = {entry for made in own for entry in getattr(made, name)}
+            allowed = literal | {entry for made in shared for entry in getattr(made, name)}
+            if not literal <= set(entries) <= allowed:
+                lines.append(f"tool {declaration.name}: {name} says {sorted(literal)} in the source and {sorted(entries)} after import")
+    if lines:
+        raise error_for("refused.source_literals", *lines)

@@ -1,0 +1,291 @@
+"""Policy files to ``Policy``: the only reader of files on this floor.
+
+Its job: strict TOML (unknown keys, values, duplicates, missing reasons refuse with file and key), ``extends``, the list of denied names.
+Not its job: what the values mean together (``model.py``), where the folder is (``places.py``).
+Laws:
+1. Every entry is ``key = { value = ..., reason = "..." }`` with a reason in words (tests/unit/test_policy_load.py).
+2. A file starts from what it extends, else from nothing granted, the default limits and the required protections.
+3. Loosenings are never inherited: each file that needs one names it, so that its reader sees it (tests/unit/test_policy_load.py).
+4. Each file of a chain is a valid policy by itself, so a mistake is reported with the file it stands in.
+"""
+
+import dataclasses
+import os
+import re
+import stat
+import tomllib
+from collections.abc import Mapping
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+from engine.errors import EngineError, PolicyError
+from engine.limits import LIMIT_NAMES, Limits, parse_time
+from engine.policy.model import (
+    LIMIT_KEYS,
+    LOOSENINGS,
+    NEEDED,
+    NO_WALL,
+    PROTECTIONS,
+    Freshness,
+    Grants,
+    Mode,
+    Permission,
+    Policy,
+    Pool,
+    parse_limits,
+)
+from engine.policy.secrets import SHAPE_KINDS, DeniedNames, shape_problem
+
+_FILE_BYTES = 256 << 10  # a policy is written by hand; more is a mistake or an attack on the parser
+_CHAIN = 8
+_NAME = re.compile(r"[a-z][a-z0-9_-]{0,63}")
+_ENUMS: Mapping[str, type[Mode | Permission | Freshness]] = MappingProxyType(
+    {"mode": Mode, "permission": Permission, "freshness": Freshness}
+)
+_SETS = ("layers", "credentials", "network", "effects")
+_MAPS = ("environment", "folders")
+_TABLES: Mapping[str, tuple[str, ...]] = MappingProxyType(
+    {
+        "limits": tuple(LIMIT_KEYS),
+        "protections": tuple(PROTECTIONS),
+        "grants": _SETS,
+        "loosenings": tuple(LOOSENINGS),
+        "pool": ("jails", "total", "queued", "idle"),
+    }
+)
+
+
+def load_policy(name_or_path: str | Path, policies: Path) -> Policy:
+    """The policy of that name in the folder, or in the file of that path. Raises PolicyError naming file and key."""
+    return _load(_locate(name_or_path, policies, Path()), policies, load_denied(policies), ())
+
+
+def describe_policy(policies: Path) -> Policy:
+    """The policy under which declarations are read out of a source."""
+    return load_policy("describe", policies)
+
+
+def load_denied(policies: Path) -> DeniedNames:
+    """The shapes of names that no policy can hand over. Raises PolicyError: without a list that can be read nothing runs."""
+    path = policies / "denied_secrets.toml"
+    document = _read(path)
+    lines = [f"{kind}: unknown table; allowed: {', '.join(SHAPE_KINDS)}" for kind in document if kind not in SHAPE_KINDS]
+    found: dict[str, list[str]] = {}
+    for kind in SHAPE_KINDS:
+        shapes: dict[str, list[str]] = {}
+        _table(lines, kind, document.get(kind), None, shapes)
+        found[kind] = [shape for listed in shapes.values() for shape in listed]
+        twice = sorted({shape for shape in found[kind] if found[kind].count(shape) > 1})
+        lines += [f"{kind}: {shape!r} is listed twice" for shape in twice]
+        lines += [] if found[kind] or lines else [f"{kind}: an empty table denies nothing"]
+    if lines:
+        raise _error(path, lines)
+    return DeniedNames(**{kind: frozenset(shapes) for kind, shapes in found.items()})
+
+
+def _shapes(kind: str, key: str, value: object) -> list[str]:
+    shapes = _strings(key, value)
+    problems = [f"{key}: {problem}" for shape in shapes if (problem := shape_problem(kind, shape)) is not None]
+    if problems or not shapes:
+        raise PolicyError("refused.policy", *(problems or [f"{key}: an empty list denies nothing; remove the entry"]))
+    return shapes
+
+
+def _locate(name: str | Path, policies: Path, relative_to: Path) -> Path:
+    text = str(name)
+    if "\0" in text:
+        raise PolicyError("refused.policy", "a policy's path has no NUL in it")
+    if isinstance(name, Path) or "/" in text or text.endswith(".toml"):
+        return relative_to / text
+    # security: a name is never a path, so a caller who may choose a policy by name cannot climb out of the folder
+    if _NAME.fullmatch(text) is None:
+        raise PolicyError("refused.policy", "a policy is named by a-z, 0-9, '_' and '-', or by the path of its .toml file")
+    path = policies / f"{text}.toml"
+    if not path.is_file():
+        raise PolicyError("refused.policy", f"there is no policy {text}; there are: {', '.join(_names(policies)) or 'none'}")
+    return path
+
+
+def _names(policies: Path) -> list[str]:
+    return sorted(path.stem for path in policies.glob("*.toml") if path.stem not in ("denied_secrets", "preload"))
+
+
+def _load(path: Path, policies: Path, denied: DeniedNames, chain: tuple[Path, ...]) -> Policy:
+    real = Path(os.path.realpath(path))  # Path.resolve() raises on a loop of links before 3.13; reading it says so in words
+    if real in chain or len(chain) >= _CHAIN:
+        raise _error(path, [f"extends: a loop, or more than {_CHAIN} files: {' -> '.join(x.name for x in (*chain, real))}"])
+    document = _read(path)
+    if not document:
+        raise _error(path, ['the file says nothing; write at least extends = "required"'])
+    extends = document.pop("extends", None)
+    if extends is not None and (not isinstance(extends, str) or not extends):
+        raise _error(path, ["extends: want the name of a policy or the path of its .toml file"])
+    base = _load(_locate(extends, policies, path.parent), policies, denied, (*chain, real)) if extends is not None else _nothing(denied)
+    entries = _entries(path, document)
+    try:
+        return _overlay(path.stem, base, entries)
+    except EngineError as error:
+        raise _error(path, list(error.lines)) from None
+
+
+def _nothing(denied: DeniedNames) -> Policy:
+    return Policy(
+        name="nothing",
+        mode=Mode.REQUIRED,
+        permission=Permission.READONLY,
+        limits=Limits(),
+        protections=NEEDED,
+        grants=Grants(),
+        loosenings=(),
+        pool=Pool(),
+        freshness=Freshness.FRESH,
+        denied=denied,
+    )
+
+
+def _overlay(name: str, base: Policy, entries: Mapping[str, Mapping[str, Any]]) -> Policy:
+    """The base with the entries of one file in place of its own; lists are replaced whole, tables by key."""
+    own = entries[""]
+    mode: Mode = own.get("mode", base.mode)
+    protections = base.protections
+    if (mode is Mode.HOST) != (base.mode is Mode.HOST):  # there is nothing to inherit across the wall, either way
+        protections = NO_WALL if mode is Mode.HOST else NEEDED
+    maps: dict[str, Any] = {key: {**getattr(base.grants, key), **entries[f"grants.{key}"]} for key in _MAPS}
+    return Policy(
+        name=name,
+        mode=mode,
+        permission=own.get("permission", base.permission),
+        limits=Limits(**{**{key: getattr(base.limits, key) for key in LIMIT_NAMES}, **entries["limits"]}),
+        protections={**protections, **entries["protections"]},
+        grants=dataclasses.replace(base.grants, **maps, **entries["grants"]),
+        loosenings=tuple(entries["loosenings"]),
+        pool=dataclasses.replace(base.pool, **entries["pool"]),
+        freshness=own.get("freshness", base.freshness),
+        denied=base.denied,
+    )
+
+
+def _entries(path: Path, document: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+    """The values of one file by table, each parsed and each with its reason checked; all problems of the file in one error."""
+    lines: list[str] = []
+    found: dict[str, dict[str, Any]] = {name: {} for name in ("", *_TABLES, *(f"grants.{name}" for name in _MAPS))}
+    for key, content in document.items():
+        if key in _ENUMS:
+            _entry(lines, "", key, content, found[""])
+        elif key == "grants" and isinstance(content, dict):
+            for name in (name for name in _MAPS if name in content):
+                _table(lines, f"grants.{name}", content[name], None, found[f"grants.{name}"])
+            _table(lines, key, {name: entry for name, entry in content.items() if name not in _MAPS}, _SETS, found[key])
+        elif key in _TABLES:
+            _table(lines, key, content, _TABLES[key], found[key])
+        else:
+            lines.append(f"{key}: unknown key; allowed: {', '.join(('extends', *_ENUMS, *_TABLES))}")
+    if lines:
+        raise _error(path, lines)
+    return found
+
+
+def _table(lines: list[str], table: str, content: object, allowed: tuple[str, ...] | None, into: dict[str, Any]) -> None:
+    if not isinstance(content, dict):
+        lines.append(f"{table}: want a table of entries")
+        return
+    for name, entry in content.items():
+        if allowed is None or name in allowed:
+            _entry(lines, table, name, entry, into)
+        else:
+            listed = (*allowed, *_MAPS) if table == "grants" else allowed
+            lines.append(f"{table}.{name}: unknown key; allowed: {', '.join(listed)}")
+
+
+def _entry(lines: list[str], table: str, name: str, entry: object, into: dict[str, Any]) -> None:
+    """Parse one entry; its problems go to the list, so that a file's mistakes come all at once."""
+    key = f"{table}.{name}" if table else name
+    try:
+        field, value = _typed(table, name, key, _value(key, entry))
+        into[field] = value
+    except PolicyError as error:
+        lines.extend(error.lines)
+
+
+def _typed(table: str, name: str, key: str, value: object) -> tuple[str, Any]:
+    """The field of an entry and its value, as the model takes them."""
+    if table == "":
+        return name, _member(key, value)
+    if table in SHAPE_KINDS:
+        return name, _shapes(table, key, value)
+    if table == "grants":
+        return name, frozenset(_strings(key, value))
+    if table == "limits":
+        return next(iter(parse_limits({name: value}).items()))
+    if table == "pool" and name == "idle":
+        return "idle_ms", _idle(key, value)
+    if table == "loosenings" and value is not True:
+        raise PolicyError("refused.policy", f"{key}: the value is true; to go without this loosening, remove the line")
+    if table in ("grants.environment", "grants.folders") and not isinstance(value, str):
+        raise PolicyError("refused.policy", f"{key}: want a text")
+    return name, value
+
+
+def _idle(key: str, value: object) -> int:
+    try:
+        return parse_time(value)
+    except PolicyError as error:
+        raise PolicyError("refused.policy", *(f"{key}: {line}" for line in error.lines)) from None
+
+
+def _member(key: str, value: object) -> Mode | Permission | Freshness:
+    members = [member.value for member in _ENUMS[key]]
+    if not isinstance(value, str) or value not in members:
+        raise PolicyError("refused.policy", f"{key}: {value!r} is unknown; allowed: {', '.join(members)}")
+    return _ENUMS[key](value)
+
+
+def _strings(key: str, value: object) -> list[str]:
+    if not isinstance(value, list) or not all(isinstance(item, str) and item for item in value):
+        raise PolicyError("refused.policy", f"{key}: want a list of non-empty texts; [] grants nothing")
+    if len(set(value)) != len(value):
+        raise PolicyError("refused.policy", f"{key}: the same text is listed twice")
+    return value
+
+
+def _value(key: str, entry: object) -> object:
+    if not isinstance(entry, dict) or entry.keys() != {"value", "reason"}:
+        raise PolicyError("refused.policy", f'{key}: want {{ value = ..., reason = "..." }} with these two keys and no other')
+    reason = entry["reason"]
+    if not isinstance(reason, str) or not reason.strip():
+        raise PolicyError("refused.policy", f"{key}: the reason must say in words why")
+    return entry["value"]
+
+
+def _read(path: Path) -> dict[str, Any]:
+    try:
+        text = _bytes(path).decode("utf-8")
+    except OSError as error:
+        raise _error(path, [f"cannot be read: {error.strerror or type(error).__name__}"]) from None
+    except UnicodeDecodeError as error:
+        raise _error(path, [f"is not UTF-8 text (byte {error.start})"]) from None
+    try:
+        return tomllib.loads(text)
+    except ValueError as error:  # TOMLDecodeError, or int() refusing thousands of digits
+        where = re.search(r"\(at line ([0-9]+), column [0-9]+\)", str(error))
+        line = int(where[1]) if where else text.count("\n") + 1
+        raise PolicyError("refused.policy", f"{path}:{line}: not TOML: {str(error).split(' (at ')[0]}") from None
+    except RecursionError:
+        raise _error(path, ["is nested too deeply"]) from None
+
+
+def _bytes(path: Path) -> bytes:
+    # security: O_NONBLOCK and the type check, because a FIFO or a device in place of the file would hang the engine
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+    with os.fdopen(descriptor, "rb") as file:
+        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+            raise _error(path, ["is not a regular file"])
+        data = file.read(_FILE_BYTES + 1)
+    if len(data) > _FILE_BYTES:
+        raise _error(path, [f"is larger than {_FILE_BYTES} bytes"])
+    return data
+
+
+def _error(path: Path, lines: list[str]) -> PolicyError:
+    return PolicyError("refused.policy", *(f"{path}: {line}" for line in lines))

@@ -1,0 +1,190 @@
+"""Everything about a call that stands before a worker is asked for: a pure function of a loaded tool and a request.
+
+Its job: policy, environment and plan of one call; the recipe of the worker that can serve it.
+Not its job: the call (``call.py``), how a source became a loaded one (``loading.py``).
+Laws:
+1. No process is started here (tests/contract/test_refusals.py).
+2. Calls share a worker only when its recipe's key is the same: source, layers, image, policy, grants, secrets, tenant (tests/contract/test_pool.py).
+"""
+
+import dataclasses
+import hashlib
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from engine import errors
+from engine.authoring import canonical
+from engine.checking import Checker, data_problem, parse_arguments
+from engine.declaration import Declaration
+from engine.jail import plan as plans
+from engine.jail.facts import HostFacts
+from engine.limits import Limits
+from engine.outcome import error_for
+from engine.policy.model import Freshness, Policy
+from engine.policy.resolve import Asked, Resolved, Tightening, resolve
+from engine.results.receipts import Setting
+from engine.staging import environ
+from engine.staging.bundle import Bundle
+from engine.staging.layers import Layer
+from engine.supervision.spare import Recipe
+from engine.wire.messages import Init
+from engine.wire.session import Bounds
+
+_FRAME_SLACK = 64 << 10  # beside the largest value: a message's head, a failure's words, a tool's own call
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Loaded:
+    """One source, staged and described. ``declarations`` is the digest that every child must prove."""
+
+    bundle: Bundle
+    layers: tuple[Layer, ...]
+    policy: Policy
+    declarations: str
+    preload: tuple[str, ...]
+    image: str
+
+    def content(self, names: Sequence[str]) -> plans.Content:
+        """What a worker of this source is built around, with the layers of those names."""
+        return plans.Content(
+            source=self.bundle.source,
+            layers=tuple((layer.name, layer.site) for layer in self.layers if layer.name in names),
+            preload=self.preload,
+        )
+
+
+class LoadedTool:
+    """A tool that can be called: its declaration, its source, its schemas compiled once."""
+
+    def __init__(self, declaration: Declaration, loaded: Loaded) -> None:
+        self.declaration, self.loaded = declaration, loaded
+        self.name = declaration.name
+        self.asked = Asked.of(declaration)
+        schemas = declaration.data
+        self._input, self._output = Checker(schemas["input"]), Checker(schemas["output"])
+        self._partial = None if schemas["partial"] is None else Checker(schemas["partial"])
+
+    def checked_arguments(self, arguments: object) -> dict[str, Any]:
+        """The arguments, when they fit. Raises RequestError: no object of plain data, too large, or against the schema."""
+        limit = self.loaded.policy.limits.request_bytes
+        if isinstance(arguments, str | bytes):
+            arguments = parse_arguments(arguments, limit)
+        problem = data_problem(arguments)
+        if problem is not None or type(arguments) is not dict:
+            raise errors.RequestError("refused.request", problem or f"arguments must be an object, not {type(arguments).__name__}")
+        if len(canonical.canonical(arguments)) > limit:
+            raise errors.RequestError("refused.request_size", f"the arguments are larger than {limit} bytes")
+        if lines := self._input.problems(arguments):
+            raise errors.RequestError("refused.arguments", *lines)
+        return arguments
+
+    def result_problems(self, value: object) -> tuple[str, ...]:
+        """What keeps a value from being the tool's result; empty when nothing does."""
+        return self._output.problems(value)
+
+    def partial_problems(self, value: object) -> tuple[str, ...]:
+        """The same for one item of its stream."""
+        return ("the tool declares no partial results",) if self._partial is None else self._partial.problems(value)
+
+    def setting(self, tenant: str | None) -> Setting:
+        """What a receipt says of the tool before anything of the call is known."""
+        loaded = self.loaded
+        return Setting(
+            tool=self.name,
+            tenant=tenant,
+            declaration=self.declaration.digest,
+            source=loaded.bundle.digest,
+            layers={layer.name: layer.digest for layer in loaded.layers},
+            image=loaded.image,
+        )
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Prepared:
+    """A call that may start."""
+
+    resolved: Resolved
+    recipe: Recipe
+    policy: Mapping[str, Any]
+    worker: Mapping[str, Any]
+
+
+class Preparation:
+    """Makes calls ready on one host. Keeps the last plans by what they were made from."""
+
+    def __init__(self, facts: HostFacts, places: plans.Places) -> None:
+        self._facts, self._places = facts, places
+        self._plans: dict[str, plans.Plan] = {}
+
+    def prepare(self, tool: LoadedTool, request: Any) -> Prepared:
+        """The recipe of the worker for this call. Raises PolicyError, RequestError or HostError with the reason it may not start."""
+        loaded = tool.loaded
+        tightening = Tightening(
+            timeout_ms=request.timeout_ms, limits=request.limits, approved=request.approved, ancestor_required=request.ancestor_required
+        )
+        resolved = resolve(loaded.policy, tool.asked, tightening)
+        return self.prepared(resolved, loaded, tenant=request.tenant)
+
+    def prepared(self, resolved: Resolved, loaded: Loaded, *, tenant: str | None, describing: bool = False) -> Prepared:
+        """The same from a policy that is resolved already."""
+        if resolved.freshness is not Freshness.FRESH:
+            raise error_for("refused.cannot_enforce", f"freshness {resolved.freshness}: this build has workers of the freshness fresh only")
+        variables = environ.build(resolved, environ.read_real()).variables
+        layers = tuple(layer for layer in loaded.layers if layer.name in resolved.layers)
+        key = _key(loaded, layers, resolved, variables, tenant, describing)
+        plan = self._plan(key, resolved, loaded)
+        limits = resolved.limits
+        init = Init(
+            bundle=loaded.bundle.digest,
+            root=plan.root,
+            entry=loaded.bundle.entry,
+            layers=list(plan.layers),
+            tool=None,
+            declaration=None,
+            environment=dict(variables),
+            bounds={"result_bytes": limits.result_bytes},
+        )
+        recipe = Recipe(
+            key=key,
+            plan=plan,
+            init=init,
+            bounds=bounds_of(limits),
+            declarations=None if describing else loaded.declarations,
+            log_bytes=limits.log_bytes,
+            start_ms=limits.start_ms,
+            idle_ms=resolved.pool.idle_ms,
+        )
+        policy = {
+            "name": resolved.policy,
+            "digest": resolved.digest,
+            "mode": str(resolved.mode),
+            "permission": str(resolved.permission),
+            "loosenings": list(resolved.loosenings),
+        }
+        worker = {"freshness": str(resolved.freshness), "way": str(self._facts.way), "python": self._facts.python, "walls": plan.walls}
+        return Prepared(resolved=resolved, recipe=recipe, policy=policy, worker=worker)
+
+    def _plan(self, key: str, resolved: Resolved, loaded: Loaded) -> plans.Plan:
+        if key not in self._plans:
+            if len(self._plans) >= 256:  # more keys than any pool holds jails; the oldest plan is the cheapest to make again
+                del self._plans[next(iter(self._plans))]
+            self._plans[key] = plans.make(resolved, self._facts, self._places, loaded.content(resolved.layers))
+        return self._plans[key]
+
+
+def bounds_of(limits: Limits) -> Bounds:
+    """The session's bounds for these limits."""
+    largest = max(limits.result_bytes, limits.request_bytes, min(limits.event_bytes, 1 << 30))
+    return Bounds(
+        frame_bytes=largest + _FRAME_SLACK, result_bytes=limits.result_bytes, events=limits.events, event_bytes=limits.event_bytes
+    )
+
+
+def _key(
+    loaded: Loaded, layers: Sequence[Layer], resolved: Resolved, variables: Mapping[str, str], tenant: str | None, describing: bool
+) -> str:
+    """Names everything that calls must agree on to share a worker. Secret values go in as a hash, and only here."""
+    # security: a rotated secret must not be served by a worker that holds the old one
+    secret = hashlib.sha256(canonical.canonical(dict(variables))).hexdigest()
+    named = [loaded.bundle.digest, sorted(layer.digest for layer in layers), loaded.image, resolved.worker_digest, secret, tenant, describing]
+    return canonical.digest(named)

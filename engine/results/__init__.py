@@ -1,0 +1,1 @@
+"""What leaves a call: redaction, result policies, receipts."""

@@ -1,0 +1,1 @@
+"""Inputs made ready for a worker: reads files, runs nothing."""

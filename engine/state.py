@@ -1,0 +1,100 @@
+"""The engine's folders, and the names of what it ships.
+
+Its job: the state folder (the user's, the one given, or a private temporary one) with its parts; the image's digest.
+Not its job: what is kept in the parts (``staging``, ``results``).
+Laws:
+1. A state folder is ours alone: owned by this user, closed to others, no link (tests/unit/test_state.py).
+2. Several engines may use one folder at once (tests/e2e/test_two_engines.py).
+"""
+
+import dataclasses
+import hashlib
+import os
+import shutil
+import tempfile
+from pathlib import Path
+
+import platformdirs
+
+from engine.errors import HostError
+from engine.jail.facts import HostFacts
+from engine.jail.plan import Places
+from engine.loading import Stores
+from engine.places import data_dir
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class State:
+    """Folders of one engine. An ephemeral one is removed by ``close``."""
+
+    folder: Path
+    ephemeral: bool
+    stores: Stores
+    places: Places
+
+    def close(self) -> None:
+        """Remove what was only for this engine."""
+        if self.ephemeral:
+            shutil.rmtree(self.folder, onerror=_open_and_retry)
+
+
+def open_state(wanted: Path | None, policies: Path) -> State:
+    """The state folder with its parts. Raises HostError ``refused.storage`` when the one asked for cannot be used."""
+    if wanted is not None:
+        problem = _claim(wanted)
+        if problem is not None:
+            raise HostError("refused.storage", f"the state folder cannot be used: {problem}")
+        return _state(wanted.resolve(), policies, ephemeral=False)
+    usual = Path(platformdirs.user_state_path("stockade"))
+    if _claim(usual) is None:
+        return _state(usual.resolve(), policies, ephemeral=False)
+    return _state(Path(tempfile.mkdtemp(prefix="stockade-")), policies, ephemeral=True)
+
+
+def image_digest(facts: HostFacts) -> str:
+    """Names the native image: the guest's and the launcher's program, the carried authoring files, the interpreter's version."""
+    engine, images = Path(__file__).resolve().parent, data_dir("worker_images")
+    files = [*(images / "enter").glob("*.py"), *(images / "guest").glob("*.py"), *(engine / "authoring").glob("*.py")]
+    files += [engine / "__init__.py", engine / "errors.py"]
+    total = hashlib.sha256(f"native {facts.python} {facts.machine}".encode())
+    for file in sorted(files):
+        total.update(f"\n{file.parent.name}/{file.name} {hashlib.sha256(file.read_bytes()).hexdigest()}".encode())
+    return f"sha256:{total.hexdigest()}"
+
+
+def _state(folder: Path, policies: Path, *, ephemeral: bool) -> State:
+    mountpoint, empty = folder / "root", folder / "empty"
+    try:
+        mountpoint.mkdir(mode=0o700, exist_ok=True)
+        empty.mkdir(mode=0o555, exist_ok=True)
+    except OSError as error:
+        raise HostError("refused.storage", f"the state folder cannot be used: {error.strerror}") from None
+    places = Places(engine=Path(__file__).resolve().parent, mountpoint=mountpoint, empty=empty, syscalls=policies / "syscalls")
+    stores = Stores(stage=folder / "stage", layers=folder / "layers", policies=policies)
+    return State(folder=folder, ephemeral=ephemeral, stores=stores, places=places)
+
+
+def _claim(folder: Path) -> str | None:
+    """Make the folder ours, or say why it is not."""
+    try:
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        found = folder.lstat()
+        # security: in a shared folder somebody else may have made it first, and would then own what we run
+        if not folder.is_dir() or folder.is_symlink() or found.st_uid != os.geteuid():
+            return "it is a link, no folder, or belongs to another user"
+        if found.st_mode & 0o077:
+            folder.chmod(0o700)
+        return None if os.access(folder, os.W_OK | os.X_OK) else "it cannot be written"
+    except OSError as error:
+        return error.strerror or type(error).__name__
+
+
+def _open_and_retry(remove: object, path: str, _: object) -> None:
+    """Published files are read-only, and so are their folders: open those, then remove once more."""
+    parent = os.path.dirname(path)
+    os.chmod(parent, 0o700)
+    if os.path.isdir(path) and not os.path.islink(path):
+        os.chmod(path, 0o700)
+        shutil.rmtree(path, ignore_errors=True)
+    else:
+        os.unlink(path)

@@ -1,0 +1,161 @@
+"""Which jails there are, and who gets which.
+
+Its job: lend a jail with a child that is ready or on its way, take it back, prepare its next spare, keep the bounds.
+Not its job: making a spare ready (``spare.py``), what a call does with it (``call.py``).
+Laws:
+1. A jail holds at most one call and one spare; n calls at once are n jails (tests/contract/test_pool.py).
+2. At its bound a call waits in line, and past the bound of the line it is refused, never dropped (tests/contract/test_pool.py).
+3. After ``close`` no jail is left (tests/security/test_promise_clean.py).
+"""
+
+from collections.abc import Awaitable, Callable
+
+import trio
+
+from engine.errors import HostError, RequestError
+from engine.policy.model import Pool as PoolBounds
+from engine.supervision import reaper
+from engine.supervision.spare import Recipe, Spare
+from engine.worker.launcher import Launcher
+from engine.worker.native import Jail
+
+_SPARE_SECONDS = 600.0  # older ones are replaced before a call sees them
+_FAILURES = 3  # spares in a row that did not come up; then none is made until a call asks
+
+
+class Seat:
+    """One jail, its recipe and its spare. Lent to one call at a time."""
+
+    def __init__(self, jail: Jail, recipe: Recipe) -> None:
+        self.jail, self.recipe = jail, recipe
+        self.spare: Spare | None = None
+        self.failures = 0
+        self.idle_since = trio.current_time()
+
+
+class Pool:
+    """All jails of one engine. ``nursery`` owns the spares on their way."""
+
+    def __init__(self, nursery: trio.Nursery, launcher: Callable[[], Awaitable[Launcher]]) -> None:
+        self._nursery, self._launcher = nursery, launcher
+        self._idle: list[Seat] = []  # least recently used first
+        self._lent: set[Seat] = set()
+        self._starting: dict[str, int] = {}
+        self._line = trio.lowlevel.ParkingLot()
+
+    @property
+    def living(self) -> int:
+        """Jails that are there or being made."""
+        return len(self._idle) + len(self._lent) + sum(self._starting.values())
+
+    async def lease(self, recipe: Recipe, bounds: PoolBounds) -> Seat:
+        """A jail of that key with a spare that is ready or on its way. Raises RequestError ``refused.busy``, HostError."""
+        while True:
+            seat = self._take(recipe.key)
+            if seat is None and self._room(recipe.key, bounds):
+                seat = await self._start(recipe)
+            if seat is not None:
+                if not seat.jail.dead():
+                    self._lent.add(seat)
+                    await self._renew(seat)
+                    return seat
+                await self._retire(seat)
+            elif (victim := self._victim(recipe.key, bounds)) is not None:
+                await self._retire(victim)
+            else:
+                await self._wait_in_line(bounds)
+
+    async def give_back(self, seat: Seat, *, healthy: bool) -> None:
+        """Take a jail back after its call; one that is not healthy is ended."""
+        self._lent.discard(seat)
+        if healthy and not seat.jail.dead():
+            seat.idle_since = trio.current_time()
+            self._idle.append(seat)
+            if seat.failures < _FAILURES:
+                self._spare(seat)
+        else:
+            await self._retire(seat)
+        self._line.unpark()
+
+    async def retire_idle(self, keep_seconds: Callable[[Seat], float]) -> None:
+        """End the jails that nobody used for as long as their policy keeps them."""
+        now = trio.current_time()
+        for seat in [seat for seat in self._idle if now - seat.idle_since > keep_seconds(seat)]:
+            if seat in self._idle:
+                self._idle.remove(seat)
+                await self._retire(seat)
+
+    async def drain(self, keep: Callable[[Recipe], bool]) -> None:
+        """End the idle jails whose recipe is no longer wanted; lent ones end when they come back unhealthy or are evicted."""
+        for seat in [seat for seat in self._idle if not keep(seat.recipe)]:
+            if seat in self._idle:
+                self._idle.remove(seat)
+                await self._retire(seat)
+
+    async def close(self) -> None:
+        """End every jail. Raises HostError when one would not end."""
+        failed: list[str] = []
+        for seat in [*self._idle, *self._lent]:
+            try:
+                await seat.jail.close()
+            except HostError as error:
+                failed += error.lines
+        self._idle.clear()
+        self._lent.clear()
+        self._line.unpark_all()
+        if failed:
+            raise HostError("engine_failed.not_clean", *failed)
+
+    def _take(self, key: str) -> Seat | None:
+        for at in range(len(self._idle) - 1, -1, -1):
+            if self._idle[at].recipe.key == key:
+                return self._idle.pop(at)
+        return None
+
+    def _room(self, key: str, bounds: PoolBounds) -> bool:
+        same = sum(seat.recipe.key == key for seat in (*self._idle, *self._lent)) + self._starting.get(key, 0)
+        return self.living < bounds.total and same < bounds.jails
+
+    def _victim(self, key: str, bounds: PoolBounds) -> Seat | None:
+        """The idle jail of another key to end for this one, least recently used first."""
+        same = sum(seat.recipe.key == key for seat in self._lent) + self._starting.get(key, 0)
+        if same >= bounds.jails or not self._idle:
+            return None
+        return self._idle.pop(0)
+
+    async def _start(self, recipe: Recipe) -> Seat:
+        self._starting[recipe.key] = self._starting.get(recipe.key, 0) + 1
+        try:
+            jail = await Jail.start(await self._launcher(), recipe.plan, seconds=recipe.start_ms / 1000)
+        finally:
+            self._starting[recipe.key] -= 1
+            if not self._starting[recipe.key]:
+                del self._starting[recipe.key]
+        return Seat(jail, recipe)
+
+    async def _renew(self, seat: Seat) -> None:
+        """See that the seat has a spare which may serve."""
+        old = seat.spare
+        if old is not None and old.child is not None and trio.current_time() - old.born > _SPARE_SECONDS:
+            await reaper.reap(seat.jail, old.child)
+            old.child.close()
+            seat.spare = None
+        if seat.spare is None:
+            self._spare(seat)
+
+    def _spare(self, seat: Seat) -> None:
+        spare = seat.spare = Spare(seat.jail, seat.recipe)
+        self._nursery.start_soon(self._prepare, seat, spare)
+
+    async def _prepare(self, seat: Seat, spare: Spare) -> None:
+        await spare.prepare()
+        seat.failures = seat.failures + 1 if spare.verdict is not None else 0
+
+    async def _retire(self, seat: Seat) -> None:
+        await seat.jail.close()
+        self._line.unpark()
+
+    async def _wait_in_line(self, bounds: PoolBounds) -> None:
+        if len(self._line) >= bounds.queued:
+            raise RequestError("refused.busy", f"{bounds.total} workers are in use and {bounds.queued} calls wait in line")
+        await self._line.park()

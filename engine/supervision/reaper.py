@@ -1,0 +1,57 @@
+"""Ends a child for certain.
+
+Its job: kill, wait for the kernel's word, and when it does not come, take the whole worker down.
+Not its job: the verdict, which stands before anything here is called.
+Laws:
+1. When it returns, the kernel has said that the child is gone, or the worker with all in it is (tests/security/test_promise_ends.py).
+2. Nothing is killed by number (tests/house/test_fences.py).
+"""
+
+import dataclasses
+
+import trio
+
+from engine.supervision.deadline import GRACE_SECONDS
+from engine.wire.framing import RemoteFault
+from engine.worker.base import End
+from engine.worker.native import Jail, NativeChild
+
+
+async def reap(jail: Jail, child: NativeChild, *, leave_seconds: float = 0.0) -> End:
+    """How the child ended; afterwards nothing of it is alive. It may leave by itself first. Shielded, within two graces."""
+    with trio.CancelScope(shield=True):
+        if leave_seconds and (end := await jail.bury(child, leave_seconds)) is not None:
+            return end
+        child.kill()
+        end = await jail.bury(child, GRACE_SECONDS)
+        if end is None:
+            jail.kill()
+            end = await jail.bury(child, GRACE_SECONDS)
+        if end is None:
+            await jail.close()
+            end = End(status=None)
+        return dataclasses.replace(end, forced=True)
+
+
+def ending(end: End, cpu_s: int, oom_kills: int) -> tuple[str, str]:
+    """Reason and line for a child that ended without an answer and that we did not kill."""
+    if end.status is None:
+        return "crashed.worker", "the worker around the tool died"
+    if end.forced:
+        return "crashed.silent", "the process closed its channel without an answer and went on"
+    if end.status & 0x7F == 0:
+        return "crashed.exit", f"the process ended with exit code {end.status >> 8 & 0xFF} and no answer"
+    number = end.status & 0x7F
+    # SIGXCPU comes at the limit, SIGKILL a second later when it was caught; both counted by the kernel, so neither can be feigned early
+    if number in (24, 9) and (end.cpu_ms or 0) >= cpu_s * 1000 - 20:
+        return "limit_exceeded.cpu", f"more than {cpu_s} s of CPU time"
+    if number == 9 and oom_kills:
+        return "limit_exceeded.memory", "the kernel killed it at the worker's memory limit"
+    return "crashed.signal", f"the process died of signal {number}"
+
+
+async def why_closed(jail: Jail, end: End, fault: RemoteFault | None, cpu_s: int) -> tuple[str, str]:
+    """Reason and line for a channel that ended without an answer: how the process ended says more than where it stopped writing."""
+    if fault is not None and fault.code != "crashed.silent" and end.status == 0:
+        return fault.code, fault.line
+    return ending(end, cpu_s, await jail.oom_kills())

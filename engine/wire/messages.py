@@ -1,0 +1,376 @@
+"""The closed set of messages, one frozen class each, and the one place that decodes what a worker sent.
+
+Its job: a message to a payload, a payload to a message.
+Not its job: lengths (``framing.py``), what is data at all (``data.py``), which message may come when (``session.py``).
+Laws:
+1. Whatever the bytes are, ``decode`` gives a message or raises RemoteFault (tests/fuzz/test_session.py).
+2. Nothing is built before the payload's structure is known to be sound and small enough (tests/security/test_wire_hostile.py).
+3. A map with one key twice has no value: two readers could disagree about it (tests/security/test_wire_hostile.py).
+4. Both codecs of the guest write the same bytes and refuse the same values (tests/agreement/test_codecs.py).
+5. A fault names types, messages and fields, never what was sent (tests/security/test_wire_hostile.py).
+"""
+
+import dataclasses
+import sys
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
+from typing import Any, ClassVar, TypeAlias, cast
+
+import msgpack
+import msgpack.fallback
+
+from engine import errors
+from engine.wire.data import DEPTH, NODES, outside
+from engine.wire.framing import RemoteFault
+
+Check: TypeAlias = Callable[[object], bool]
+
+
+def _any(value: object) -> bool:
+    return True
+
+
+def _text(value: object) -> bool:
+    return type(value) is str
+
+
+def _text_or_none(value: object) -> bool:
+    return value is None or type(value) is str
+
+
+def _flag(value: object) -> bool:
+    return type(value) is bool
+
+
+def _count(value: object) -> bool:
+    return type(value) is int and value >= 0
+
+
+def _number(value: object) -> bool:
+    return type(value) is int or type(value) is float
+
+
+def _number_or_none(value: object) -> bool:
+    return value is None or _number(value)
+
+
+def _object(value: object) -> bool:
+    return type(value) is dict
+
+
+def _list(value: object) -> bool:
+    return type(value) is list
+
+
+def _texts(value: object) -> bool:
+    return type(value) is list and all(map(_text, value))
+
+
+def _text_map(value: object) -> bool:
+    return type(value) is dict and all(map(_text, value.values()))
+
+
+def _count_map(value: object) -> bool:
+    return type(value) is dict and all(map(_count, value.values()))
+
+
+def _level(value: object) -> bool:
+    return type(value) is str and value in LOG_LEVELS
+
+
+def _failure_kind(value: object) -> bool:
+    return type(value) is str and value in FAILURE_KINDS
+
+
+LOG_LEVELS = ("debug", "info", "warning", "error")
+FAILURE_KINDS = ("exception", "import", "exit", "not_data", "missing", "declaration", "cancelled")
+
+
+class Message:
+    """Base of all: the ``NUMBER`` that says which one a frame holds, and what each field may hold, in the order of the wire."""
+
+    __slots__ = ()
+    NUMBER: ClassVar[int]
+    FIELDS: ClassVar[Mapping[str, Check]]
+
+
+def _fields(**checks: Check) -> Mapping[str, Check]:
+    return MappingProxyType(checks)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
+class Init(Message):
+    """To the worker, first: the bundle to load, where it lies, and the bounds the guest keeps to. ``environment`` may hold secrets."""
+
+    NUMBER = 1
+    FIELDS = _fields(
+        bundle=_text, root=_text, entry=_text, layers=_texts, tool=_text_or_none, declaration=_text_or_none, environment=_text_map,
+        bounds=_count_map,
+    )  # fmt: skip
+    bundle: str
+    root: str
+    entry: str
+    layers: list[str]
+    tool: str | None
+    declaration: str | None
+    environment: dict[str, str] = dataclasses.field(repr=False)
+    bounds: dict[str, int]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
+class Describe(Message):
+    """To the worker: send the declarations of the tools that were loaded."""
+
+    NUMBER = 2
+    FIELDS = _fields()
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
+class Call(Message):
+    """To the worker: run the tool once."""
+
+    NUMBER = 3
+    FIELDS = _fields(tool=_text, arguments=_object, call=_text)
+    tool: str
+    arguments: dict[str, Any]
+    call: str
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
+class HostReply(Message):
+    """To the worker: the answer to its host call of that number; ``value`` is the result, or why not."""
+
+    NUMBER = 4
+    FIELDS = _fields(number=_count, ok=_flag, value=_any)
+    number: int
+    ok: bool
+    value: Any
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
+class Cancel(Message):
+    """To the worker: come to an end; what it sends until its answer still counts."""
+
+    NUMBER = 5
+    FIELDS = _fields()
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
+class Ready(Message):
+    """From the worker: the bundle is loaded; the digest of the tool it was told to expect, as it found it."""
+
+    NUMBER = 16
+    FIELDS = _fields(declaration=_text_or_none)
+    declaration: str | None
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
+class Declarations(Message):
+    """From the worker, its answer to Describe: what the tools say of themselves, not yet checked."""
+
+    NUMBER = 17
+    FIELDS = _fields(tools=_list)
+    tools: list[Any]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
+class Partial(Message):
+    """From the worker: one item of a stream, not yet checked against the tool's partial schema."""
+
+    NUMBER = 18
+    FIELDS = _fields(value=_any)
+    value: Any
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
+class Progress(Message):
+    """From the worker: how far it says it is."""
+
+    NUMBER = 19
+    FIELDS = _fields(done=_number, total=_number_or_none, message=_text)
+    done: float | int
+    total: float | int | None
+    message: str
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
+class Event(Message):
+    """From the worker: something it wants the caller to see."""
+
+    NUMBER = 20
+    FIELDS = _fields(value=_any)
+    value: Any
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
+class Log(Message):
+    """From the worker: a log record; its text and data are untrusted."""
+
+    NUMBER = 21
+    FIELDS = _fields(level=_level, message=_text, data=_object)
+    level: str
+    message: str
+    data: dict[str, Any]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
+class HostCall(Message):
+    """From the worker: run something of ours for it; the number comes back in the HostReply."""
+
+    NUMBER = 22
+    FIELDS = _fields(number=_count, name=_text, arguments=_object)
+    number: int
+    name: str
+    arguments: dict[str, Any]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
+class Result(Message):
+    """From the worker, its answer to Call: what the tool returned, not yet checked against its output schema."""
+
+    NUMBER = 23
+    FIELDS = _fields(value=_any)
+    value: Any
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
+class Failure(Message):
+    """From the worker, its answer when there is no result: which kind, the exception's type and its words, both untrusted."""
+
+    NUMBER = 24
+    FIELDS = _fields(kind=_failure_kind, type=_text, message=_text)
+    kind: str
+    type: str
+    message: str
+
+
+ToWorker: TypeAlias = Init | Describe | Call | HostReply | Cancel
+FromWorker: TypeAlias = Ready | Declarations | Partial | Progress | Event | Log | HostCall | Result | Failure
+TO_WORKER: Mapping[int, type[ToWorker]] = MappingProxyType({kind.NUMBER: kind for kind in (Init, Describe, Call, HostReply, Cancel)})
+FROM_WORKER: Mapping[int, type[FromWorker]] = MappingProxyType(
+    {kind.NUMBER: kind for kind in (Ready, Declarations, Partial, Progress, Event, Log, HostCall, Result, Failure)}
+)
+
+
+def encode(message: ToWorker, *, depth: int = DEPTH, nodes: int = NODES) -> bytes:
+    """The payload of a message of ours. Raises EngineBug when a field holds what must have been refused before it came here."""
+    fields = [getattr(message, name) for name in message.FIELDS]
+    problem = _misfit(type(message), fields) or outside(fields, depth=depth, nodes=nodes)
+    if problem is None:
+        try:
+            return msgpack.packb([message.NUMBER, *fields], strict_types=True)
+        except ValueError as error:  # a lone surrogate, or a list that another thread changed meanwhile
+            problem = f"{type(message).__name__} that does not encode ({type(error).__name__})"
+    raise errors.EngineBug("engine_failed.bug", f"the engine tried to send {problem}")
+
+
+def decode(payload: memoryview, kind: type[FromWorker], *, depth: int = DEPTH, nodes: int = NODES) -> FromWorker:
+    """The message of that kind in the payload. Raises RemoteFault for anything else."""
+    values, problem = _decoded(payload, nodes)
+    if problem is None and values[0] != kind.NUMBER:
+        problem = "a frame that is no message"
+    fields = values[1:]
+    problem = problem or outside(fields, depth=depth, nodes=nodes) or _misfit(kind, fields)
+    if problem is not None:
+        raise RemoteFault("violation.protocol", f"the worker sent {problem}")
+    return cast(Callable[..., FromWorker], kind)(**dict(zip(kind.FIELDS, fields, strict=True)))
+
+
+def _misfit(kind: type[Message], fields: list[Any]) -> str | None:
+    """What is wrong with the fields of a message, naming field and type."""
+    if len(fields) != len(kind.FIELDS):
+        return f"{kind.__name__} with a wrong number of fields"
+    for (name, fits), value in zip(kind.FIELDS.items(), fields, strict=True):
+        if not fits(value):
+            return f"{kind.__name__} whose {name} may not be this {type(value).__name__}"
+    return None
+
+
+class _Refused(ValueError):
+    """What is wrong with a frame, in words that follow "the worker sent"."""
+
+
+def _map(pairs: list[tuple[Any, Any]]) -> dict[Any, Any]:
+    # security: the library keeps the last of two equal keys, another reader may keep the first
+    made = dict(pairs)
+    if len(made) != len(pairs):
+        raise _Refused("a map that holds one key twice")
+    return made
+
+
+def _no_extension(code: int, data: bytes) -> Any:
+    raise _Refused("an extension type, which is not data")
+
+
+# security: CPython 3.12 never frees an interned string, and the C decoder interns every key: a worker could fill our memory, call by call
+_unpackb = msgpack.fallback.unpackb if sys.version_info[:2] == (3, 12) else msgpack.unpackb
+
+# The whole length of an item by its first byte; 0 where more must be read. Maps and arrays count as their head alone.
+_WIDTHS = bytes(
+    [1] * 0xA0 + list(range(1, 33)) + [1] * 4  # fixint, fixmap, fixarray; fixstr; nil, unused, false, true
+    + [0] * 6 + [5, 9] + [2, 3, 5, 9] * 2 + [0] * 5  # bin, ext; float32, float64; uint, int; fixext
+    + [0, 0, 0] + [3, 5] * 2 + [1] * 32  # str8, str16, str32; array and map of 16 and 32; negative fixint
+)  # fmt: skip
+_SLACK = 64  # a message's own head, number and fields
+
+
+def _decoded(payload: memoryview, nodes: int) -> tuple[list[Any], str | None]:
+    """The payload's values, a number first, and what is wrong with it."""
+    try:
+        return _built(payload, nodes), None
+    except _Refused as refused:
+        return [], str(refused)
+    except Exception as error:  # the library promises no list of exceptions, and these are foreign bytes
+        return [], f"a frame that does not decode ({type(error).__name__})"
+
+
+def _built(payload: memoryview, nodes: int) -> list[Any]:
+    # security: the decoder sets aside what each array's head promises, 1000 nested promises of a million each in a frame of 1 MB;
+    # ``skip`` goes through the same bytes and sets nothing aside, so that after it every promise is known to be kept
+    scout = msgpack.Unpacker(max_buffer_size=len(payload))
+    scout.feed(payload)
+    scout.skip()
+    if scout.tell() != len(payload):
+        raise _Refused("a frame with bytes after its value")
+    # security: 72 bytes of memory may stand behind one byte of the frame (an empty dict in a list)
+    if len(payload) > 2 * nodes + _SLACK:
+        _count_items(payload, 2 * nodes + _SLACK)
+    # security: no byte of a binary or an extension is read; the library takes an extension of 2^32-1 bytes for one of none
+    values = _unpackb(payload, max_bin_len=0, max_ext_len=0, ext_hook=_no_extension, object_pairs_hook=_map)
+    if type(values) is not list or not values or type(values[0]) is not int:
+        raise _Refused("a frame that is no message")
+    return values
+
+
+def _count_items(payload: memoryview, most: int) -> None:
+    """Raise _Refused when a sound payload holds more items than that, keys included, or one that is no data."""
+    at, end = 0, len(payload)
+    for _ in range(most):
+        if at >= end:
+            return
+        head = payload[at]
+        width = _WIDTHS[head]
+        if width == 0:
+            # security: without it the inside of such an item, read as items, hides those that follow
+            if not 0xD9 <= head <= 0xDB:
+                raise _Refused("a binary or extension type, which is not data")
+            size = 1 << (head - 0xD9)
+            width = 1 + size + int.from_bytes(payload[at + 1 : at + 1 + size], "big")
+        at += width
+    if at < end:
+        raise _Refused("more values than its bound")
+
+
+def fields_of(payload: bytes, *, nodes: int = NODES) -> list[Any]:
+    """The fields of a payload that is no message of a call: the launcher's and its parser's answers. Raises RemoteFault."""
+    values, problem = _decoded(memoryview(payload), nodes)
+    problem = problem or outside(values[1:], depth=DEPTH, nodes=nodes)
+    if problem is not None:
+        raise RemoteFault("violation.protocol", f"the launcher sent {problem}")
+    return values[1:]
+
+
+def order(number: int, what: str, details: Mapping[str, Any]) -> bytes:
+    """An order for the launcher, as one frame."""
+    payload = msgpack.packb([0, number, what, dict(details)], strict_types=True)
+    return len(payload).to_bytes(4, "big") + payload

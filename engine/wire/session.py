@@ -1,0 +1,247 @@
+"""One call's talk with one worker, sans-io: bytes in, messages out, and the table of which message may come when.
+
+Its job: the two transition tables, the bounds on size and number, and that the first fault is the last word.
+Not its job: moving bytes and waiting (``supervision/pump.py``), clocks (``supervision/deadline.py``), what an answer means (``call.py``).
+Laws:
+1. A pair of state and message that no table allows is a fault: ours an EngineBug, theirs a RemoteFault (tests/unit/test_session.py).
+2. After a RemoteFault nothing is decoded again; each further ``next`` raises it anew (tests/unit/test_session.py).
+3. The first answer is the only one; a single byte after it is a fault (tests/security/test_wire_hostile.py).
+4. What may not come, or would be too much, is refused from its first six bytes, before its body is awaited (tests/unit/test_session.py).
+
+    NEW --Init--> STARTING --Ready--> READY --Describe--> DESCRIBING --Declarations--> ANSWERED
+                                            --Call------> RUNNING -----Result--------> ANSWERED
+    RUNNING: the worker may send Partial, Progress, Event, Log, HostCall; we may send HostReply.
+    Any state between NEW and ANSWERED: the worker may send Failure, which answers; we may send Cancel, which changes nothing here.
+    Any state --a fault--> BROKEN.
+"""
+
+import dataclasses
+import enum
+from collections.abc import Mapping
+from types import MappingProxyType
+
+from engine import errors
+from engine.wire import messages
+from engine.wire.data import DEPTH, NODES
+from engine.wire.framing import LONGEST, FrameBuffer, RemoteFault, frame
+from engine.wire.messages import (
+    Call,
+    Cancel,
+    Declarations,
+    Describe,
+    Event,
+    Failure,
+    FromWorker,
+    HostCall,
+    HostReply,
+    Init,
+    Log,
+    Partial,
+    Progress,
+    Ready,
+    Result,
+    ToWorker,
+)
+
+
+class State(enum.StrEnum):
+    """How far the talk is."""
+
+    NEW = "new"
+    STARTING = "starting"
+    READY = "ready"
+    DESCRIBING = "describing"
+    RUNNING = "running"
+    ANSWERED = "answered"
+    BROKEN = "broken"
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Bounds:
+    """What one worker may send, sizes in bytes as encoded. ``events`` and ``event_bytes`` are of partials, progress, events, logs."""
+
+    frame_bytes: int
+    result_bytes: int
+    events: int
+    event_bytes: int
+    depth: int = DEPTH
+    nodes: int = NODES
+    host_calls: int = 1024  # waiting for our reply at once: their numbers are remembered
+
+    def __post_init__(self) -> None:
+        for name, value in dataclasses.asdict(self).items():
+            if type(value) is not int or value < 1 or self.frame_bytes > LONGEST:
+                raise errors.EngineBug("engine_failed.bug", f"the wire's bound {name} is not a whole number that a frame can hold")
+
+
+_BOUND_NAMES = tuple(field.name for field in dataclasses.fields(Bounds))
+
+# What moves the talk on, and where to. A pair that is missing is forbidden.
+SENDS: Mapping[State, Mapping[type[ToWorker], State]] = MappingProxyType(
+    {
+        State.NEW: {Init: State.STARTING},
+        State.STARTING: {Cancel: State.STARTING},
+        State.READY: {Describe: State.DESCRIBING, Call: State.RUNNING, Cancel: State.READY},
+        State.DESCRIBING: {Cancel: State.DESCRIBING},
+        State.RUNNING: {HostReply: State.RUNNING, Cancel: State.RUNNING},
+        State.ANSWERED: {},
+        State.BROKEN: {},
+    }
+)
+HEARS: Mapping[State, Mapping[type[FromWorker], State]] = MappingProxyType(
+    {
+        State.NEW: {},
+        State.STARTING: {Ready: State.READY, Failure: State.ANSWERED},
+        State.READY: {Failure: State.ANSWERED},
+        State.DESCRIBING: {Declarations: State.ANSWERED, Failure: State.ANSWERED},
+        State.RUNNING: {
+            Partial: State.RUNNING,
+            Progress: State.RUNNING,
+            Event: State.RUNNING,
+            Log: State.RUNNING,
+            HostCall: State.RUNNING,
+            Result: State.ANSWERED,
+            Failure: State.ANSWERED,
+        },
+        State.ANSWERED: {},
+        State.BROKEN: {},
+    }
+)
+_EVENTS = frozenset({Partial, Progress, Event, Log})
+_HEAD_BYTES = 2  # of a payload: the array's head and the message's number; not counted as the result's
+_FIXARRAY = 0x90  # msgpack's head of an array of up to 15
+
+
+class Session:
+    """The host's side of one call. ``send`` gives bytes to write; ``feed`` what was read, then ``next`` until it gives None."""
+
+    def __init__(self, bounds: Bounds) -> None:
+        self._bounds = bounds
+        self._buffer = FrameBuffer(bounds.frame_bytes)
+        self._state = State.NEW
+        self._fault: tuple[str, str] | None = None
+        self._host_calls: set[int] = set()
+        self.events = 0  # partials, progress, events and logs taken so far
+        self.event_bytes = 0
+        self.result_bytes = 0
+
+    @property
+    def state(self) -> State:
+        """How far the talk is."""
+        return self._state
+
+    def narrow(self, bounds: Bounds) -> None:
+        """From now on hold to the smaller of each bound: a child may be started before it is known what its call may use."""
+        self._bounds = Bounds(**{name: min(getattr(bounds, name), getattr(self._bounds, name)) for name in _BOUND_NAMES})
+        self._buffer.longest = self._bounds.frame_bytes
+
+    def send(self, message: ToWorker) -> bytes:
+        """The frame to write. Raises EngineBug when the message may not be sent now, or holds what is not data."""
+        after = SENDS[self._state].get(type(message))
+        if after is None:
+            raise errors.EngineBug("engine_failed.bug", f"the engine tried to send {type(message).__name__} while {self._state}")
+        if isinstance(message, HostReply) and message.number not in self._host_calls:
+            raise errors.EngineBug("engine_failed.bug", "the engine replied to a host call that does not wait")
+        made = frame(messages.encode(message, depth=self._bounds.depth, nodes=self._bounds.nodes))
+        if isinstance(message, HostReply):
+            self._host_calls.remove(message.number)
+        self._state = after
+        return made
+
+    def feed(self, data: bytes | bytearray | memoryview) -> None:
+        """Take what was read. Raises EngineBug when a whole frame of the longest kind waits untaken: ``next`` comes first."""
+        if self._fault is not None:
+            return  # nothing of a broken stream is kept
+        # security: without it a worker fills our memory while its reader is slow
+        if self._buffer.whole(self._bounds.frame_bytes):
+            raise errors.EngineBug("engine_failed.bug", "the engine read on without taking the frames it has")
+        self._buffer.feed(data)
+
+    def next(self) -> FromWorker | None:
+        """The next message, None when more bytes are needed. Raises RemoteFault, from then on always."""
+        if self._fault is not None:
+            raise RemoteFault(*self._fault)
+        try:
+            return self._next()
+        except RemoteFault as fault:
+            self._fault = (fault.code, fault.line)
+            self._state = State.BROKEN
+            # security: bytes after a fault have no meaning that two readers share, so there is no going on
+            self._buffer.clear()
+            raise
+
+    def eof(self) -> RemoteFault | None:
+        """What the end of the stream means: None after an answer. Ask when ``next`` gave None.
+
+        A worker that the kernel killed may leave half a frame: how its process ended says more than ``violation.protocol``.
+        """
+        if self._fault is not None:
+            return RemoteFault(*self._fault)
+        if self._buffer:
+            return RemoteFault("violation.protocol", "the worker closed its channel inside a frame")
+        if self._state is not State.ANSWERED:
+            return RemoteFault("crashed.silent", f"the worker closed its channel while {self._state}")
+        return None
+
+    def _next(self) -> FromWorker | None:
+        buffer = self._buffer
+        if self._state is State.ANSWERED and buffer:
+            raise RemoteFault("violation.protocol", "the worker sent something after its answer")
+        length = buffer.length()
+        start = None if length is None else buffer.start()
+        if length is None or start is None:
+            return None
+        kind = self._kind(*start)
+        after = HEARS[self._state][kind]
+        self._measure(kind, length)
+        if not buffer.whole(length):
+            return None
+        view = buffer.payload(length)
+        try:
+            message = messages.decode(view, kind, depth=self._bounds.depth, nodes=self._bounds.nodes)
+        finally:
+            view.release()
+        buffer.drop(length)
+        self._count(message, length)
+        self._state = after
+        return message
+
+    def _kind(self, head: int, number: int) -> type[FromWorker]:
+        """Which message begins so, if it may come now."""
+        kind = messages.FROM_WORKER.get(number)
+        if kind is None:
+            ours = messages.TO_WORKER.get(number)
+            line = "a frame that is no message" if ours is None else f"{ours.__name__}, which only the host sends"
+            raise RemoteFault("violation.protocol", f"the worker sent {line}")
+        if kind not in HEARS[self._state]:
+            raise RemoteFault("violation.protocol", f"the worker sent {kind.__name__} while {self._state}")
+        if head != _FIXARRAY + 1 + len(kind.FIELDS):
+            raise RemoteFault("violation.protocol", f"the worker sent {kind.__name__} with a wrong number of fields")
+        return kind
+
+    def _measure(self, kind: type[FromWorker], length: int) -> None:
+        """Whether a message of that kind and length still fits the bounds; may be asked again while its body arrives."""
+        bounds = self._bounds
+        if kind is Result:
+            if length - _HEAD_BYTES > bounds.result_bytes:
+                raise RemoteFault("limit_exceeded.result", "the result is longer than its bound")
+        elif kind in _EVENTS:
+            if self.events >= bounds.events:
+                raise RemoteFault("limit_exceeded.events", "the worker sent more events than its bound")
+            if self.event_bytes + length > bounds.event_bytes:
+                raise RemoteFault("limit_exceeded.events", "the worker sent more bytes of events than their bound")
+        elif kind is HostCall and len(self._host_calls) >= bounds.host_calls:
+            raise RemoteFault("limit_exceeded.events", "the worker has more host calls waiting than its bound")
+
+    def _count(self, message: FromWorker, length: int) -> None:
+        """Book a message that was taken."""
+        kind = type(message)
+        if kind in _EVENTS:
+            self.events += 1
+            self.event_bytes += length
+        elif isinstance(message, HostCall):
+            if message.number in self._host_calls:
+                raise RemoteFault("violation.protocol", "the worker gave two waiting host calls one number")
+            self._host_calls.add(message.number)
+        elif kind is Result:
+            self.result_bytes = length - _HEAD_BYTES

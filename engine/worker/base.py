@@ -1,0 +1,68 @@
+"""What every kind of worker offers, so that supervision need not know which kind it has.
+
+Its job: the two protocols, and the record of how a child ended.
+Not its job: a kind (``native.py``), which kinds there are (``kinds.py``).
+"""
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Protocol
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class End:
+    """How a child ended. ``status`` is as from waitpid(2), None when the worker around it died first; times in us, RSS in KiB."""
+
+    status: int | None
+    user_us: int = 0
+    system_us: int = 0
+    peak_rss_kib: int = 0
+    forced: bool = False  # we had to kill it
+
+    @property
+    def cpu_ms(self) -> float | None:
+        """CPU time of user and kernel together, in ms; None where nobody could tell."""
+        return None if self.status is None else (self.user_us + self.system_us) / 1000
+
+
+class Child(Protocol):
+    """One process for one call: a channel, two outputs, a way to know and to end it."""
+
+    async def wait(self) -> None:
+        """Until there is something to read, or the process is gone."""
+
+    def read(self) -> bytes | None:
+        """What came on the channel: bytes, ``b""`` at its end, None when there is nothing yet."""
+
+    def read_output(self, name: str) -> bytes:
+        """What came on ``stdout`` or ``stderr`` since; empty when nothing did."""
+
+    async def write(self, data: bytes) -> None:
+        """Write it all. Raises BrokenPipeError when the process closed its end."""
+
+    def gone(self) -> bool:
+        """Whether the kernel says that the process has ended."""
+
+    def kill(self) -> None:
+        """SIGKILL, through its pidfd."""
+
+    def close(self) -> None:
+        """Let go of our ends of its descriptors."""
+
+
+class Worker(Protocol):
+    """A jail with what it takes to make children one after another."""
+
+    enforced: Mapping[str, int]
+
+    async def fork(self) -> Child:
+        """A new child, locked, that has not read anything yet. Raises HostError."""
+
+    async def bury(self, child: Child, grace: float) -> End | None:
+        """Wait until the child's end was seen; None when that takes longer than ``grace`` seconds."""
+
+    def dead(self) -> bool:
+        """Whether the worker itself has ended."""
+
+    async def close(self) -> None:
+        """End the worker and all in it; returns when nothing of it is left."""

@@ -1,0 +1,155 @@
+"""The launcher's process as the supervisor holds it: the one place where a worker process is started.
+
+Its job: exec it with nothing inherited, give it orders one at a time, hand on what it answers, end it.
+Not its job: what a jail looks like (``jail/plan.py``), talking to a jail (``native.py``).
+Laws:
+1. It is started from the trio thread: the death signal goes by thread, and a pool thread dies after ten idle seconds (prctl(2)).
+2. Its environment is the four names below, whatever ours holds (tests/security/test_promise_environment.py).
+3. Orders and answers alternate; a caller that gives up in between cannot shift them (tests/contract/test_launcher.py).
+"""
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import trio
+
+from engine.errors import HostError
+from engine.jail.facts import HostFacts
+from engine.places import data_dir
+from engine.wire import messages
+from engine.wire.framing import RemoteFault
+
+_ANSWER_BYTES = 1 << 20
+_ANSWER_SECONDS = 10.0  # a fork on a loaded machine; beyond it the launcher is taken for dead
+_ENVIRONMENT = {"LC_ALL": "C.UTF-8", "MALLOC_ARENA_MAX": "1", "PATH": "/nonexistent", "TZ": "UTC"}  # one arena: 64 threads fit RLIMIT_AS
+
+
+class Launcher:
+    """A running launcher. ``facts`` is what it told of this host."""
+
+    def __init__(self, process: subprocess.Popen[bytes], pidfd: int, control: socket.socket, errors: int) -> None:
+        self._process, self._pidfd, self._control, self._errors = process, pidfd, control, errors
+        self._turn = trio.Lock()
+        self._number = 0
+        self.dead = False
+        self.facts: HostFacts
+
+    @classmethod
+    async def start(cls) -> "Launcher":
+        """A launcher that has said what this host is. Raises HostError when it could not start."""
+        launcher = cls(*_spawn())
+        try:
+            _, told, _ = await launcher._answer()
+            launcher.facts = HostFacts.of(told)
+        except BaseException:
+            await launcher.close()
+            raise
+        return launcher
+
+    @property
+    def pid(self) -> int:
+        """Its process id, for tests and ``doctor``."""
+        return self._process.pid
+
+    async def order(self, what: str, details: Mapping[str, Any], channel: socket.socket) -> tuple[int, dict[str, Any], int]:
+        """Give one order with the far end of its channel; its number, the answer, and the descriptor that came with it (-1: none).
+
+        Raises HostError: the launcher is gone, or the order failed at the step that is named.
+        """
+        # shielded, with the deadline of ``_answer``: half an exchange would give the next caller this one's answer
+        with trio.CancelScope(shield=True):
+            async with self._turn:
+                self._number += 1
+                number = self._number
+                try:
+                    await self._send(messages.order(number, what, details), channel.fileno())
+                except OSError as error:
+                    raise self._died(error) from None
+                answered, told, descriptor = await self._answer()
+        if answered != number:
+            raise self._died(None)
+        if "step" in told:
+            raise HostError("refused.start_failed", f"step '{told['step']}' failed: {told['text']} (errno {told['errno']})")
+        return number, told, descriptor
+
+    async def close(self) -> None:
+        """End it and everything below it; returns when it is buried."""
+        self.dead = True
+        self._control.close()
+        try:
+            signal.pidfd_send_signal(self._pidfd, signal.SIGKILL)
+        except ProcessLookupError:
+            pass  # it is gone already
+        with trio.CancelScope(shield=True, deadline=trio.current_time() + _ANSWER_SECONDS):
+            await trio.lowlevel.wait_readable(self._pidfd)
+            self._process.wait()
+        os.close(self._pidfd)
+        os.close(self._errors)
+
+    async def _send(self, data: bytes, descriptor: int) -> None:
+        rights = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, descriptor.to_bytes(4, sys.byteorder))]
+        while True:
+            try:
+                self._control.sendmsg([data], rights)
+                return
+            except BlockingIOError:
+                await trio.lowlevel.wait_writable(self._control)
+
+    async def _answer(self) -> tuple[int, dict[str, Any], int]:
+        with trio.move_on_after(_ANSWER_SECONDS):
+            await trio.lowlevel.wait_readable(self._control)
+            try:
+                data, descriptors, _, _ = socket.recv_fds(self._control, _ANSWER_BYTES, 1)
+                if data:
+                    number, told = messages.fields_of(data[4:])
+                    return number, told, descriptors[0] if descriptors else -1
+            except (OSError, RemoteFault, ValueError) as error:
+                raise self._died(error) from None
+        raise self._died(None)
+
+    def _died(self, error: Exception | None) -> HostError:
+        self.dead = True
+        try:
+            said = os.read(self._errors, 4096).decode("utf-8", "replace").strip().splitlines()
+        except OSError:
+            said = []
+        why = said[-1] if said else type(error).__name__ if error else "no answer"
+        return HostError("refused.start_failed", f"the launcher is gone: {why}")
+
+
+def _spawn() -> tuple[subprocess.Popen[bytes], int, socket.socket, int]:
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    errors, far_errors = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
+    program = data_dir("worker_images") / "enter" / "main.py"
+    carried = Path(__file__).resolve().parent.parent.parent
+    import msgpack  # where it lies is all that is asked of it here
+
+    packages = Path(msgpack.__file__).resolve().parent.parent
+    interpreter = getattr(sys, "_base_executable", "") or sys.executable
+    try:
+        process = subprocess.Popen(  # noqa: S603 - our own interpreter and program, no shell
+            [interpreter, "-I", "-S", "-X", "utf8", str(program), str(os.getpid()), str(carried), str(packages), str(theirs.fileno())],
+            env=_ENVIRONMENT,
+            cwd="/",
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=far_errors,
+            pass_fds=[theirs.fileno()],
+            start_new_session=True,
+        )
+    except OSError as error:
+        for end in (ours, theirs):
+            end.close()
+        os.close(errors)
+        raise HostError("refused.start_failed", f"the launcher could not be started: {error.strerror}") from None
+    finally:
+        os.close(far_errors)
+    theirs.close()
+    ours.setblocking(False)
+    return process, os.pidfd_open(process.pid), ours, errors

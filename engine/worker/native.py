@@ -1,0 +1,304 @@
+"""The native worker: a jail made by the launcher, and the children that its zygote forks.
+
+Its job: start a jail and learn what it put in force, have it fork, hold each process by a pidfd that the kernel gave.
+Not its job: frames (``supervision/pump.py``), when to kill (``supervision/reaper.py``), the inside (``worker_images/enter``).
+Laws:
+1. A pidfd comes with the peer's first byte from the kernel, never from a number that somebody wrote (tests/security/test_promise_ends.py).
+2. An exit is believed from a pidfd alone; the zygote's word serves for status and usage (tests/security/test_promise_ends.py).
+3. A jail that reports less than the policy needs is ended before any source is sent (tests/security/test_promise_enforced.py).
+"""
+
+import os
+import select
+import signal
+import socket
+import struct
+import sys
+from collections.abc import Mapping
+
+import trio
+
+from engine.errors import HostError
+from engine.jail.plan import Plan
+from engine.worker.base import End
+from engine.worker.launcher import Launcher
+
+_SO_PASSPIDFD, _SCM_PIDFD = 76, 4  # unix(7), Linux 6.5; asm-generic numbers, the same on x86_64 and aarch64
+_FORK = struct.Struct("<cQB")
+_ENDED = struct.Struct("<cQiQQQ")
+_RECORD_BYTES = 64 << 10
+_READ_BYTES = 64 << 10
+_CLOSE_SECONDS = 5.0
+
+
+class NativeChild:
+    """One process in the jail. All its descriptors are waited for through one epoll descriptor."""
+
+    def __init__(self, number: int, slot: int) -> None:
+        self.number, self.slot = number, slot
+        self.channel, self.far_channel = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
+        self.channel.setsockopt(socket.SOL_SOCKET, _SO_PASSPIDFD, 1)
+        self.channel.setblocking(False)
+        self._outputs: dict[str, int] = {}
+        self._far: list[int] = []
+        for name in ("stdout", "stderr"):
+            self._outputs[name], far = os.pipe2(os.O_CLOEXEC)
+            os.set_blocking(self._outputs[name], False)
+            self._far.append(far)
+        self.pidfd = -1
+        self.end: End | None = None
+        self._epoll = select.epoll()
+        for descriptor in (self.channel.fileno(), *self._outputs.values()):
+            self._epoll.register(descriptor, select.EPOLLIN)
+
+    def far_descriptors(self) -> tuple[int, int, int]:
+        """The ends that the child gets: channel, stdout, stderr."""
+        return (self.far_channel.fileno(), *self._far)  # type: ignore[return-value]
+
+    def release_far(self) -> None:
+        """Close our copies of the child's ends, so that its end can be seen."""
+        self.far_channel.close()
+        while self._far:
+            os.close(self._far.pop())
+
+    async def meet(self, seconds: float) -> None:
+        """Wait for the first byte and take the pidfd that the kernel puts beside it. Raises HostError."""
+        with trio.move_on_after(seconds):
+            await trio.lowlevel.wait_readable(self.channel)
+            _, self.pidfd = _with_pidfd(self.channel, 1)
+            if self.pidfd >= 0:
+                self.channel.setsockopt(socket.SOL_SOCKET, _SO_PASSPIDFD, 0)
+                self._epoll.register(self.pidfd, select.EPOLLIN)
+                return
+        said = self.read_output("stderr").decode("utf-8", "replace")
+        raise HostError("refused.start_failed", f"step 'lock the child' failed: {said or 'no sign of life'}")
+
+    async def wait(self) -> None:
+        """Until any descriptor has something."""
+        await trio.lowlevel.wait_readable(self._epoll.fileno())
+
+    def read(self) -> bytes | None:
+        """As in ``base.Child``. Descriptors that the worker tries to send along are closed by the kernel: plain recv takes none."""
+        try:
+            return self.channel.recv(_READ_BYTES)
+        except BlockingIOError:
+            return None
+        except ConnectionResetError:  # it died with unread bytes of ours
+            return b""
+
+    def read_output(self, name: str) -> bytes:
+        """As in ``base.Child``."""
+        descriptor = self._outputs[name]
+        try:
+            data = os.read(descriptor, _READ_BYTES) if descriptor >= 0 else b""
+        except BlockingIOError:
+            return b""
+        if not data and descriptor >= 0:
+            self._epoll.unregister(descriptor)
+            os.close(descriptor)
+            self._outputs[name] = -1
+        return data
+
+    async def write(self, data: bytes) -> None:
+        """As in ``base.Child``."""
+        view = memoryview(data)
+        while view:
+            try:
+                view = view[self.channel.send(view) :]
+            except BlockingIOError:
+                await trio.lowlevel.wait_writable(self.channel)
+            except ConnectionResetError as error:
+                raise BrokenPipeError from error
+
+    def gone(self) -> bool:
+        """As in ``base.Child``."""
+        return self.pidfd >= 0 and _ended(self.pidfd)
+
+    def kill(self) -> None:
+        """As in ``base.Child``."""
+        _kill(self.pidfd)
+
+    def close(self) -> None:
+        """Let go of every descriptor of ours."""
+        self.release_far()
+        if self._epoll.closed:
+            return
+        trio.lowlevel.notify_closing(self._epoll.fileno())
+        self._epoll.close()
+        trio.lowlevel.notify_closing(self.channel)
+        self.channel.close()
+        for descriptor in (*self._outputs.values(), self.pidfd):
+            if descriptor >= 0:
+                os.close(descriptor)
+        self._outputs = dict.fromkeys(self._outputs, -1)
+        self.pidfd = -1
+
+
+class Jail:
+    """A native worker: monitor, first process and at most two children, each with its own scratch slot."""
+
+    def __init__(self, launcher: Launcher, plan: Plan, control: socket.socket) -> None:
+        self._launcher, self._plan, self._control = launcher, plan, control
+        self._monitor = self._first = -1
+        self._children: dict[int, NativeChild] = {}
+        self._numbers = iter(range(1, 1 << 62))
+        self._number = 0
+        self.enforced: Mapping[str, int] = {}
+        self.oom = plan.order["cgroup_limits"].get("memory") is not None
+
+    @classmethod
+    async def start(cls, launcher: Launcher, plan: Plan, *, seconds: float) -> "Jail":
+        """A jail whose zygote waits. Raises HostError naming the step that failed, or the protection that is not in force."""
+        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        jail = cls(launcher, plan, ours)
+        ours.setblocking(False)
+        ours.setsockopt(socket.SOL_SOCKET, _SO_PASSPIDFD, 1)
+        try:
+            with theirs:
+                jail._number, _, jail._monitor = await launcher.order("jail", plan.order, theirs)
+            await jail._report(seconds)
+            return jail
+        except BaseException:
+            await jail.close()
+            raise
+
+    async def fork(self) -> NativeChild:
+        """As in ``base.Worker``. Raises HostError when the jail is dead or the child does not come up."""
+        slot = min({0, 1} - {child.slot for child in self._children.values()})
+        child = NativeChild(next(self._numbers), slot)
+        try:
+            rights = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, struct.pack("3i", *child.far_descriptors()))]
+            self._control.sendmsg([_FORK.pack(b"S", child.number, slot)], rights)
+            self._children[child.number] = child
+            child.release_far()
+            await child.meet(_CLOSE_SECONDS)
+            return child
+        except OSError as error:
+            child.close()
+            raise HostError("refused.start_failed", f"step 'fork a child' failed: {error.strerror}") from None
+        except BaseException:
+            if child.pidfd < 0:  # never met: there is no pidfd to end it by, so the jail goes
+                _kill(self._first)
+            else:
+                child.kill()
+            raise
+
+    async def bury(self, child: NativeChild, grace: float) -> End | None:
+        """As in ``base.Worker``: the kernel's word that it is gone, then the zygote's on how."""
+        with trio.move_on_after(grace):
+            if child.pidfd >= 0 and not child.gone():
+                await trio.lowlevel.wait_readable(child.pidfd)
+            while child.end is None and not self.dead():
+                self._records()
+                if child.end is None:
+                    await trio.lowlevel.wait_readable(self._control)
+        if child.end is None and self.dead() and (child.pidfd < 0 or child.gone()):
+            child.end = End(status=None)
+        if child.end is not None:
+            self._children.pop(child.number, None)  # its slot is free; its pipes may still hold output, so they stay open
+        return child.end
+
+    def dead(self) -> bool:
+        """As in ``base.Worker``."""
+        return self._first < 0 or _ended(self._first)
+
+    def kill(self) -> None:
+        """SIGKILL to the jail's first process, which takes all the others with it (pid_namespaces(7))."""
+        _kill(self._first)
+
+    async def close(self) -> None:
+        """As in ``base.Worker``. Raises HostError when something survives a SIGKILL for five seconds."""
+        with trio.CancelScope(shield=True, deadline=trio.current_time() + _CLOSE_SECONDS) as scope:
+            self.kill()
+            if self._first < 0:  # it never came up: its monitor takes it down
+                _kill(self._monitor)
+            for pidfd in (self._first, self._monitor):
+                if pidfd >= 0:
+                    await trio.lowlevel.wait_readable(pidfd)
+        for child in self._children.values():
+            child.end = child.end or End(status=None)
+            child.close()
+        self._children.clear()
+        trio.lowlevel.notify_closing(self._control)
+        self._control.close()
+        for pidfd in (self._first, self._monitor):
+            if pidfd >= 0:
+                os.close(pidfd)
+        self._first = self._monitor = -1
+        if scope.cancelled_caught:
+            raise HostError("engine_failed.not_clean", "a jail's process outlived its SIGKILL by five seconds")
+
+    async def oom_kills(self) -> int:
+        """How often the kernel killed in this jail's cgroup for memory; 0 where there is no cgroup."""
+        if not self.oom or self._launcher.dead:
+            return 0
+        with socket.socket(fileno=os.dup(self._control.fileno())) as any_channel:
+            _, told, _ = await self._launcher.order("oom", {"number": self._number}, any_channel)
+        return int(told["kills"])
+
+    async def _report(self, seconds: float) -> None:
+        data = b""
+        with trio.move_on_after(seconds):
+            await trio.lowlevel.wait_readable(self._control)
+            data, self._first = _with_pidfd(self._control, _RECORD_BYTES)
+        if data.startswith(b"F"):
+            name, number, text = (data[1:].decode("utf-8", "replace") + "\n\n").split("\n")[:3]
+            raise HostError("refused.start_failed", f"step '{name}' failed: {text} (errno {number})")
+        if not data.startswith(b"U") or self._first < 0:
+            raise HostError("refused.start_failed", f"the jail was not up within {seconds:g} s" if not data else "the jail's report is malformed")
+        lines = dict(line.split("=", 1) for line in data[1:].decode("ascii", "replace").splitlines())
+        self.enforced = {name: int(level) for name, level in lines.items() if name != "pid1"}
+        if self._plan.walls:
+            self.enforced = {**self.enforced, "peer_pidfd": 1, **{f"{name}_cgroup": 1 for name in self._plan.order["cgroup_limits"]}}
+        missing = [
+            f"{name}: in force {self.enforced.get(name, 0)}, needed {level}" for name, level in self._plan.needed.items() if self.enforced.get(name, 0) < level
+        ]
+        if self._plan.walls and missing:
+            raise HostError("refused.cannot_enforce", *missing)
+
+    def _records(self) -> None:
+        """Take what the zygote wrote on children that ended."""
+        while True:
+            try:
+                data = self._control.recv(_RECORD_BYTES)
+            except BlockingIOError:
+                return
+            except OSError:
+                data = b""
+            if len(data) != _ENDED.size:
+                _kill(self._first)  # the end of the socket, or no record of ours: the zygote is dead or no longer itself
+                return
+            _, number, status, user, system, peak = _ENDED.unpack(data)
+            if number in self._children:
+                self._children[number].end = End(status=status, user_us=user, system_us=system, peak_rss_kib=peak)
+
+
+def _with_pidfd(end: socket.socket, size: int) -> tuple[bytes, int]:
+    """One receive, and the sender's pidfd as the kernel attached it; -1 without one. Other descriptors are closed."""
+    data, ancillary, _, _ = end.recvmsg(size, socket.CMSG_SPACE(4) * 4)
+    found = -1
+    for level, kind, payload in ancillary:
+        if level == socket.SOL_SOCKET and kind == _SCM_PIDFD and found < 0:
+            found = int.from_bytes(payload[:4], sys.byteorder, signed=True)
+        elif level == socket.SOL_SOCKET and kind == socket.SCM_RIGHTS:
+            # security: a peer that sends descriptors would else fill our table
+            for at in range(0, len(payload) - 3, 4):
+                os.close(int.from_bytes(payload[at : at + 4], sys.byteorder))
+    if found >= 0:
+        os.set_inheritable(found, False)
+    return data, found
+
+
+def _ended(pidfd: int) -> bool:
+    poll = select.poll()
+    poll.register(pidfd, select.POLLIN)
+    return bool(poll.poll(0))
+
+
+def _kill(pidfd: int) -> None:
+    if pidfd < 0:
+        return
+    try:
+        signal.pidfd_send_signal(pidfd, signal.SIGKILL)
+    except ProcessLookupError:
+        return  # gone already

@@ -1,0 +1,76 @@
+"""What this host is, found by looking and trying, told to the supervisor once.
+
+Its job: identity, capabilities, Landlock's ABI, the interpreter's files, the folders of shared libraries, cgroups that can be made.
+Not its job: judging any of it (``engine/jail/plan.py`` does).
+Laws:
+1. A fact that cannot be found out is told as absent, never as present.
+"""
+
+import os
+import sys
+from typing import Any
+
+import _socket
+
+from enter import kernel
+from enter.runtime import Runtime, inside_stdlib
+
+_SO_PASSPIDFD = 76  # Linux 6.5 (unix(7)); the number is asm-generic's and x86's
+
+
+def of_host(runtime: Runtime, cgroups: dict[str, str]) -> dict[str, Any]:
+    """The facts as plain data."""
+    return {
+        "machine": os.uname().machine,
+        "kernel": os.uname().release,
+        "python": ".".join(map(str, sys.version_info[:3])),
+        "euid": os.geteuid(),
+        "capabilities": _capabilities(),
+        "landlock": kernel.landlock_abi(),
+        "peer_pidfd": _peer_pidfd(),
+        "stdlib": runtime.stdlib,
+        "stdlib_inside": inside_stdlib(),
+        "standard_modules": sorted(sys.stdlib_module_names),
+        "libraries": _libraries(runtime.stdlib),
+        "links": [[os.readlink(path), path] for path in ("/lib", "/lib64", "/usr/lib64") if os.path.islink(path)],
+        "cgroups": sorted(cgroups),
+    }
+
+
+def address_space() -> int:
+    """Bytes of address space of this process, which a tool's memory limit comes on top of (proc(5), statm)."""
+    with open("/proc/self/statm") as file:
+        return int(file.read().split()[0]) * os.sysconf("SC_PAGE_SIZE")
+
+
+def _capabilities() -> int:
+    with open("/proc/self/status") as file:
+        for line in file:
+            if line.startswith("CapEff:"):
+                return int(line.split()[1], 16)
+    return 0
+
+
+def _peer_pidfd() -> bool:
+    one, other = _socket.socketpair() if hasattr(_socket, "socketpair") else (None, None)
+    if one is None:
+        return False
+    try:
+        one.setsockopt(_socket.SOL_SOCKET, _SO_PASSPIDFD, 1)
+        return True
+    except OSError:
+        return False
+    finally:
+        one.close()
+        other.close()
+
+
+def _libraries(stdlib: str) -> list[str]:
+    """Folders that hold the shared libraries mapped now; one that also holds the standard library is left out."""
+    found = set()
+    with open("/proc/self/maps") as maps:
+        for line in maps:
+            path = line.split(maxsplit=5)[5].strip() if line.count("/") else ""
+            if ".so" in os.path.basename(path) and path.startswith("/"):
+                found.add(os.path.dirname(path))
+    return sorted(folder for folder in found if not folder.startswith(stdlib) and not stdlib.startswith(folder + "/") and "-packages" not in folder)

@@ -1,0 +1,146 @@
+"""The kernel calls that Python does not offer, by ctypes: the only place for them.
+
+Its job: one thin function per call, which raises ``Step`` with the step's name and the errno.
+Not its job: the order of the calls (``enter.py``), what they are given (the plan, made on the host).
+Laws:
+1. No call here is tried twice or ignored: a failure is an exception (tests/security/test_promise_enforced.py).
+2. Numbers from 424 up are the same on every architecture; the three below are looked up by machine (syscalls(2)).
+"""
+
+import ctypes
+import os
+
+NAMESPACES = {  # clone(2); the order in which they are made
+    "user": 0x10000000,
+    "pid": 0x20000000,
+    "ipc": 0x08000000,
+    "uts": 0x04000000,
+    "cgroup": 0x02000000,
+    "network": 0x40000000,
+    "mount": 0x00020000,
+}
+MS_NOSUID, MS_NODEV, MS_NOEXEC, MS_BIND, MS_REC, MS_PRIVATE = 2, 4, 8, 4096, 16384, 1 << 18  # mount(2)
+ATTR_RDONLY, ATTR_NOSUID, ATTR_NODEV, ATTR_NOEXEC = 1, 2, 4, 8  # mount_setattr(2), Linux 5.12
+PR_SET_PDEATHSIG, PR_SET_DUMPABLE, PR_CAPBSET_DROP, PR_SET_SECUREBITS = 1, 4, 24, 28  # prctl(2)
+PR_SET_CHILD_SUBREAPER, PR_SET_NO_NEW_PRIVS, PR_CAP_AMBIENT, PR_CAP_AMBIENT_CLEAR_ALL = 36, 38, 47, 4
+_SECUREBITS = 0x01 | 0x02 | 0x04 | 0x08 | 0x40 | 0x80  # NOROOT, NO_SETUID_FIXUP, NO_CAP_AMBIENT_RAISE, each locked
+_CAPABILITY_V3 = 0x20080522  # capset(2)
+_NR_MOUNT_SETATTR, _NR_LANDLOCK_CREATE, _NR_LANDLOCK_ADD, _NR_LANDLOCK_RESTRICT = 442, 444, 445, 446
+_X86 = os.uname().machine == "x86_64"
+_NR_SECCOMP, _NR_PIVOT_ROOT, _NR_CAPSET = (317, 155, 126) if _X86 else (277, 41, 91)
+
+_libc = ctypes.CDLL(None, use_errno=True)
+_libc.syscall.restype = ctypes.c_long
+
+
+class Step(Exception):
+    """A step of entering the jail failed: its name and errno, which the supervisor shows."""
+
+    def __init__(self, name: str, number: int, text: str) -> None:
+        super().__init__(name, number, text)
+        self.name, self.number, self.text = name, number, text
+
+
+def _checked(result: int, step: str) -> int:
+    if result < 0:
+        number = ctypes.get_errno()
+        raise Step(step, number, os.strerror(number))
+    return result
+
+
+def _call(step: str, number: int, *arguments: int | bytes | ctypes.Array[ctypes.c_char] | object) -> int:
+    made = [ctypes.c_long(a) if isinstance(a, int) else a for a in arguments]
+    return _checked(_libc.syscall(ctypes.c_long(number), *made), step)
+
+
+def unshare(name: str) -> None:
+    """Enter a new namespace of that name (for pid: the next child is its first process)."""
+    _checked(_libc.unshare(ctypes.c_int(NAMESPACES[name])), f"unshare {name}")
+
+
+def prctl(step: str, option: int, *arguments: int) -> int:
+    """prctl(2)."""
+    made = [ctypes.c_ulong(a) for a in (*arguments, 0, 0, 0, 0)[:4]]
+    return _checked(_libc.prctl(ctypes.c_int(option), *made), step)
+
+
+def mount(step: str, source: str, target: str, kind: str | None, flags: int, data: str | None = None) -> None:
+    """mount(2)."""
+    encoded = [None if text is None else os.fsencode(text) for text in (source, target, kind, data)]
+    _checked(_libc.mount(encoded[0], encoded[1], encoded[2], ctypes.c_ulong(flags), encoded[3]), step)
+
+
+def mount_attributes(step: str, target: str, attributes: int, *, recursive: bool) -> None:
+    """Add mount attributes, to all mounts below as well when ``recursive`` (mount_setattr(2), Linux 5.12)."""
+    record = attributes.to_bytes(8, "little") + bytes(24)
+    at_fdcwd, at_recursive = -100, 0x8000
+    _call(step, _NR_MOUNT_SETATTR, at_fdcwd, ctypes.c_char_p(os.fsencode(target)), at_recursive if recursive else 0, ctypes.c_char_p(record), 32)
+
+
+def pivot_here() -> None:
+    """Make the working directory the root and let go of the old one (pivot_root(2), the ``.`` ``.`` form)."""
+    _call("pivot_root", _NR_PIVOT_ROOT, ctypes.c_char_p(b"."), ctypes.c_char_p(b"."))
+    mnt_detach = 2
+    _checked(_libc.umount2(b".", mnt_detach), "detach the old root")
+    os.chdir("/")
+
+
+def set_hostname(name: str) -> None:
+    """sethostname(2) in the jail's own UTS namespace."""
+    _checked(_libc.sethostname(os.fsencode(name), len(name)), "set the host name")
+
+
+def drop_bounding_set() -> None:
+    """Empty the capability bounding set; needs CAP_SETPCAP, so it comes before the uid is given up."""
+    for capability in range(64):
+        if _libc.prctl(PR_CAPBSET_DROP, ctypes.c_ulong(capability), 0, 0, 0) < 0:
+            if capability == 0:
+                raise Step("drop the bounding set", ctypes.get_errno(), "not permitted")
+            return  # past the last capability that this kernel knows
+
+
+def drop_capabilities() -> None:
+    """Give up all capabilities for good: ambient cleared, secure bits locked, all sets empty (capabilities(7))."""
+    prctl("clear ambient capabilities", PR_CAP_AMBIENT, PR_CAP_AMBIENT_CLEAR_ALL)
+    # not permitted once the uid is given up; empty sets below and no_new_privs then do the same
+    _libc.prctl(ctypes.c_int(PR_SET_SECUREBITS), ctypes.c_ulong(_SECUREBITS), 0, 0, 0)
+    header = _CAPABILITY_V3.to_bytes(4, "little") + bytes(4)
+    _call("empty the capability sets", _NR_CAPSET, ctypes.c_char_p(header), ctypes.c_char_p(bytes(24)))
+
+
+def landlock_abi() -> int:
+    """The Landlock ABI of this kernel, 0 without Landlock (landlock_create_ruleset(2))."""
+    version_flag = 1
+    found = _libc.syscall(ctypes.c_long(_NR_LANDLOCK_CREATE), None, ctypes.c_long(0), ctypes.c_long(version_flag))
+    return max(int(found), 0)
+
+
+def landlock_ruleset(handled: tuple[int, int, int], rules: list[tuple[str, int]]) -> int:
+    """A descriptor of a ruleset that handles (file system, network, scope) and allows each path its rights."""
+    # the attribute's size grew with the ABI: older kernels refuse trailing bytes that are not zero, and take zeros
+    record = b"".join(mask.to_bytes(8, "little") for mask in handled)
+    size = 24 if handled[2] else 16 if handled[1] else 8
+    ruleset = _call("create the Landlock ruleset", _NR_LANDLOCK_CREATE, ctypes.c_char_p(record), size, 0)
+    path_beneath = 1
+    for path, rights in rules:
+        descriptor = os.open(path, os.O_PATH | os.O_CLOEXEC)
+        rule = rights.to_bytes(8, "little") + descriptor.to_bytes(4, "little")
+        _call(f"Landlock rule for {path}", _NR_LANDLOCK_ADD, ruleset, path_beneath, ctypes.c_char_p(rule), 0)
+        os.close(descriptor)
+    return ruleset
+
+
+def landlock_enter(ruleset: int) -> None:
+    """Enter the ruleset's domain, for good."""
+    _call("enter the Landlock domain", _NR_LANDLOCK_RESTRICT, ruleset, 0)
+
+
+class _Program(ctypes.Structure):
+    _fields_ = (("length", ctypes.c_ushort), ("filter", ctypes.c_char_p))
+
+
+def seccomp(blob: bytes) -> None:
+    """Load a filter for this thread and what it starts; stacked filters only narrow (seccomp(2))."""
+    set_mode_filter = 1
+    program = _Program(len(blob) // 8, blob)
+    _call("load the seccomp filter", _NR_SECCOMP, set_mode_filter, 0, ctypes.byref(program))

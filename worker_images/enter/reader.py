@@ -1,0 +1,34 @@
+"""The program of the process that parses sources for one load: a source in, its facts out, until the supervisor lets go.
+
+Its job: cut requests from the channel, answer each with one frame.
+Not its job: the facts (``parse.py``), its lock (``zygote.lock_parser``), believing the source (the process is thrown away).
+"""
+
+import os
+from typing import Any
+
+from enter import parse
+
+_HEAD = 8  # two lengths of four bytes, big-endian: the name's and the source's
+
+
+def serve(channel: int, codec: Any) -> None:
+    """Answer requests until the channel ends."""
+    while (head := _exactly(channel, _HEAD)) is not None:
+        name = _exactly(channel, int.from_bytes(head[:4], "big"))
+        source = _exactly(channel, int.from_bytes(head[4:], "big"))
+        if name is None or source is None:
+            return
+        view = memoryview(codec.pack(2, [parse.facts(source, name.decode())]))
+        while view:
+            view = view[os.write(channel, view) :]
+
+
+def _exactly(channel: int, size: int) -> bytes | None:
+    data = bytearray()
+    while len(data) < size:
+        more = os.read(channel, size - len(data))
+        if not more:
+            return None
+        data += more
+    return bytes(data)

@@ -1,0 +1,109 @@
+"""The interpreter that every jail inherits: loaded once, then made to look as if it had always lived inside.
+
+Its job: load the guest and the carried authoring files, forget where on the host they came from, settle into a jail's paths.
+Not its job: what this host is (``facts.py``), the order of entering (``enter.py``).
+Laws:
+1. After ``Runtime`` no loaded code object or module names a folder of the host (tests/security/test_promise_view.py).
+2. The carried ``engine`` holds the listed authoring files and nothing else.
+"""
+
+import gc
+import importlib
+import os
+import sys
+import types
+from typing import Any
+
+PYTHON_ROOT, GUEST_ROOT = "/python", "/guest"
+# what a tool's first lines name most; the rest is imported where the operator's list allows it
+_CARRIED = ("engine", "engine.errors", "engine.authoring.tool", "engine.authoring.schema", "engine.authoring.derive", "engine.authoring.convert", "engine.authoring.canonical")
+
+
+class Runtime:
+    """The codec and the guest's program, with the interpreter around them relocated."""
+
+    def __init__(self, carried: str, package_folder: str) -> None:
+        before = list(sys.path)
+        sys.path += [carried, package_folder]
+        for name in _CARRIED:
+            importlib.import_module(name)
+        from guest import main, wire
+
+        compiled = importlib.import_module("msgpack._cmsgpack")
+        self.codec = wire.Codec(compiled)
+        self._main = main
+        # security: a layer's own msgpack must not find ours half loaded, nor a tool find the host's paths
+        for name in [name for name in sys.modules if name.split(".")[0] == "msgpack"]:
+            del sys.modules[name]
+        sys.path[:] = before
+        self.stdlib = os.path.dirname(os.path.abspath(os.__file__))
+        images = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+        _relocate([(self.stdlib, inside_stdlib()), (f"{carried}/engine", f"{GUEST_ROOT}/engine"), (images, GUEST_ROOT), (package_folder, GUEST_ROOT)])
+
+    def serve(self, channel: int, home: str) -> None:
+        """Run the guest's program for one call in this, by now locked, process."""
+        self._main.serve(channel, self.codec, home)
+
+
+def inside_stdlib() -> str:
+    """Where the standard library lies in a jail."""
+    return f"{PYTHON_ROOT}/lib/python{sys.version_info[0]}.{sys.version_info[1]}"
+
+
+def settle(path: list[str]) -> None:
+    """Point the interpreter at a jail's paths; from here on imports are answered from there."""
+    sys.path[:] = path
+    sys.path_importer_cache.clear()
+    sys.prefix = sys.exec_prefix = sys.base_prefix = sys.base_exec_prefix = PYTHON_ROOT
+    sys.executable = ""
+    sys.argv[:] = [""]
+    sys.orig_argv[:] = []
+    sys._base_executable = ""  # type: ignore[attr-defined]
+    sys._stdlib_dir = inside_stdlib()  # type: ignore[attr-defined]
+    sys.modules.pop("__main__", None)
+    sys.modules["__main__"] = types.ModuleType("__main__")
+    # an interactive aid of start-up that this interpreter never had (-S), and the warnings of forked children
+    sys.flags.__class__  # noqa: B018
+
+
+def _relocate(moves: list[tuple[str, str]]) -> None:
+    """Rewrite where every loaded function and module says that it came from."""
+
+    def moved(path: str) -> str:
+        for old, new in moves:
+            if path.startswith(old + "/"):
+                return new + path[len(old) :]
+        return path
+
+    known: dict[types.CodeType, types.CodeType] = {}
+
+    def rewritten(code: types.CodeType) -> types.CodeType:
+        if code not in known:
+            constants = tuple(rewritten(c) if isinstance(c, types.CodeType) else c for c in code.co_consts)
+            known[code] = code.replace(co_filename=moved(code.co_filename), co_consts=constants)
+        return known[code]
+
+    for found in gc.get_objects():
+        if type(found) is types.FunctionType:
+            found.__code__ = rewritten(found.__code__)
+    for module in list(sys.modules.values()):
+        _relocate_module(module, moved)
+
+
+def _relocate_module(module: types.ModuleType, moved: Any) -> None:
+    if isinstance(getattr(module, "__file__", None), str):
+        module.__file__ = moved(module.__file__)
+    if isinstance(getattr(module, "__path__", None), list):
+        module.__path__ = [moved(path) for path in module.__path__]
+    if isinstance(getattr(module, "__cached__", None), str):
+        module.__cached__ = moved(module.__cached__)
+    spec = getattr(module, "__spec__", None)
+    if spec is not None:
+        if isinstance(spec.origin, str):
+            spec.origin = moved(spec.origin)
+        if spec.submodule_search_locations is not None:
+            spec.submodule_search_locations = [moved(path) for path in spec.submodule_search_locations]
+        spec.cached = None
+    loader = getattr(module, "__loader__", None)
+    if isinstance(getattr(loader, "path", None), str) and loader is not None:
+        loader.path = moved(loader.path)

@@ -1,0 +1,142 @@
+"""What a jail borrows from the host for its lifetime: an unused uid and, where the host has them, cgroups.
+
+Its job: claim both by lock, give them back, sweep what a killed launcher left.
+Not its job: how large they are (the plan says).
+Laws:
+1. Who holds the lock owns the thing; a lock dies with its last holder, so nothing needs a pid to be compared (flock(2)).
+2. What cannot be claimed is not given: the caller gets None or an exception, never a shared uid (tests/security/test_promise_clean.py).
+"""
+
+import fcntl
+import os
+
+from enter.kernel import Step
+
+_PREFIX = "stockade-"
+_V1 = {"memory": "memory.limit_in_bytes", "pids": "pids.max"}  # cgroups(7)
+_V2 = {"memory": "memory.max", "pids": "pids.max"}
+
+
+def claim_uid(folder: str, first: int, count: int) -> tuple[int, int]:
+    """A uid that no other jail on this host holds, and the descriptor that holds it. Raises Step."""
+    try:
+        os.makedirs(folder, mode=0o700, exist_ok=True)
+        for uid in range(first, first + count):
+            descriptor = os.open(f"{folder}/{uid}", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                return uid, descriptor
+            except BlockingIOError:
+                os.close(descriptor)
+    except OSError as error:
+        raise Step("claim a uid", error.errno or 0, error.strerror or "") from None
+    raise Step("claim a uid", 11, f"all {count} uids from {first} are taken")
+
+
+def find_cgroups() -> dict[str, str]:
+    """Controller -> folder in which this process may make cgroups that limit it; found by doing, empty where it may not."""
+    found: dict[str, str] = {}
+    for line in _lines("/proc/self/cgroup"):
+        _, controllers, path = line.split(":", 2)
+        if controllers == "":
+            parent = "/sys/fs/cgroup" + os.path.dirname(path)
+            _enable(parent)
+            found |= {name: parent for name in _V2 if name not in found and _usable(parent, _V2[name])}
+        for name in _V1:
+            base = f"/sys/fs/cgroup/{name}{path}".rstrip("/")
+            if name in controllers.split(",") and _usable(base, _V1[name]):
+                found[name] = base
+    return found
+
+
+def make_cgroups(folders: dict[str, str], limits: dict[str, int], number: int) -> list[tuple[str, int]]:
+    """One cgroup per folder with its limit set, each with the descriptor that owns it. Raises Step."""
+    made: dict[str, int] = {}
+    try:
+        for name in sorted(limits):
+            place = f"{folders[name]}/{_PREFIX}{os.getpid()}-{number}"
+            if place not in made:
+                os.mkdir(place)
+                made[place] = os.open(place, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+                fcntl.flock(made[place], fcntl.LOCK_EX | fcntl.LOCK_NB)
+            file = _V1[name] if os.path.exists(f"{place}/{_V1[name]}") else _V2[name]
+            with open(f"{place}/{file}", "w") as limit:
+                limit.write(str(limits[name]))
+    except OSError as error:
+        give_back(list(made.items()))
+        raise Step("make the cgroups", error.errno or 0, error.strerror or "") from None
+    return list(made.items())
+
+
+def give_back(cgroups: list[tuple[str, int]]) -> bool:
+    """Remove the cgroups; false while a process is still in one of them."""
+    gone = True
+    for place, _ in cgroups:
+        try:
+            os.rmdir(place)
+        except FileNotFoundError:
+            continue
+        except OSError:
+            gone = False
+    if gone:
+        for _, descriptor in cgroups:
+            os.close(descriptor)
+    return gone
+
+
+def oom_kills(cgroups: list[tuple[str, int]]) -> int:
+    """How often the kernel killed something in these cgroups because their memory limit was reached."""
+    total = 0
+    for place, _ in cgroups:
+        for file in ("memory.oom_control", "memory.events"):
+            total += sum(int(line.split()[1]) for line in _lines(f"{place}/{file}") if line.startswith("oom_kill "))
+    return total
+
+
+def sweep(folders: dict[str, str]) -> None:
+    """Remove the cgroups of launchers that were killed: those whose owner's lock is free."""
+    for folder in set(folders.values()):
+        for name in os.listdir(folder):
+            if not name.startswith(_PREFIX):
+                continue
+            try:
+                descriptor = os.open(f"{folder}/{name}", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+            except OSError:
+                continue  # somebody else swept it
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                os.rmdir(f"{folder}/{name}")
+            except OSError:
+                continue  # its owner lives, or its last process is just dying
+            finally:
+                os.close(descriptor)
+
+
+def _usable(folder: str, file: str) -> bool:
+    """Whether a cgroup with that limit can be made here, tried and undone."""
+    place = f"{folder}/{_PREFIX}probe-{os.getpid()}"
+    try:
+        os.mkdir(place)
+    except OSError:
+        return False
+    try:
+        return os.access(f"{place}/{file}", os.W_OK)
+    finally:
+        os.rmdir(place)
+
+
+def _enable(parent: str) -> None:
+    """Ask for the controllers in a delegated cgroup v2 folder; what was not obtained shows when it is tried."""
+    try:
+        with open(f"{parent}/cgroup.subtree_control", "w") as control:
+            control.write("+memory +pids")
+    except OSError:
+        return
+
+
+def _lines(path: str) -> list[str]:
+    try:
+        with open(path) as file:
+            return file.read().splitlines()
+    except OSError:
+        return []

@@ -1,0 +1,211 @@
+"""The locked zygote: first process of the jail, which never runs tool code.
+
+Its job: fork one child per request of the supervisor, lock that child before it reads its first tool byte, empty its
+scratch slot when it is gone, and say how it ended.
+Not its job: entering the jail (``enter.py``), running the tool (``guest/main.py``), deciding when to fork or to kill (the supervisor).
+Laws:
+1. A child is locked (Landlock domain, rlimits, filter, descriptors) before the guest's first line (tests/security/test_promise_siblings.py).
+2. A slot is given out again only after its child's exit was seen and the slot is empty (tests/security/test_promise_fresh.py).
+3. Messages on the control socket are fixed records; a child never holds that socket.
+"""
+
+import _signal
+import os
+import resource
+import select
+import struct
+from collections.abc import Callable
+from typing import Any
+
+import _socket
+
+from enter import kernel
+from enter.enter import Plan
+
+NUMBER = struct.Struct("<cQB")  # b"S", the child's number, its slot: host to zygote, with three descriptors
+ENDED = struct.Struct("<cQiQQQ")  # b"X", number, wait status, user us, system us, peak RSS in KiB
+_CHANNEL = 3
+Serve = Callable[[int, str], None]
+
+
+class Zygote:
+    """Holds the control socket and the living children by pidfd."""
+
+    def __init__(self, plan: Plan, control: _socket.socket, own: list[int], serve: Serve) -> None:
+        self._plan, self._control, self._own, self._serve = plan, control, own, serve
+        self._children: dict[int, tuple[int, int, int]] = {}  # pidfd -> number, pid, slot
+        self._poll = select.poll()
+        self._poll.register(control.fileno(), select.POLLIN)
+        self._filter = bytearray.fromhex(plan["filters"]["child"])
+
+    def run(self) -> None:
+        """Serve until the supervisor lets go of the control socket."""
+        while True:
+            for descriptor, _ in self._poll.poll():
+                if descriptor in self._children:
+                    self._bury(descriptor)
+                elif not self._request():
+                    return
+
+    def _request(self) -> bool:
+        data, descriptors = receive(self._control, NUMBER.size, 3)
+        if not data:
+            return False
+        _, number, slot = NUMBER.unpack(data)
+        folder = f"{self._plan['scratch']}/{slot}/{os.urandom(16).hex()}"  # security: a sibling must not guess it (stat is not Landlock's)
+        os.mkdir(folder, 0o700)
+        pid = os.fork()
+        if pid == 0:
+            self._child(descriptors, slot, folder)
+        for descriptor in descriptors:
+            os.close(descriptor)
+        pidfd = os.pidfd_open(pid)
+        self._children[pidfd] = (number, pid, slot)
+        self._poll.register(pidfd, select.POLLIN)
+        return True
+
+    def _child(self, descriptors: list[int], slot: int, folder: str) -> None:
+        status = 70
+        try:
+            own = self._own[slot] if self._own else -1
+            lock_child(self._plan, descriptors, own, folder, self._filter)
+            self._serve(_CHANNEL, folder)
+            status = 0
+        except kernel.Step as step:
+            os.write(2, f"the worker could not lock itself: {step.name}: {step.text}\n".encode())
+        finally:
+            os._exit(status)
+
+    def _bury(self, pidfd: int) -> None:
+        number, pid, slot = self._children.pop(pidfd)
+        self._poll.unregister(pidfd)
+        os.close(pidfd)
+        _, status, used = os.wait4(pid, 0)
+        empty(f"{self._plan['scratch']}/{slot}")
+        micro = [int(seconds * 1_000_000) for seconds in (used.ru_utime, used.ru_stime)]
+        self._control.send(ENDED.pack(b"X", number, status, *micro, used.ru_maxrss))
+
+
+def lock_child(plan: Plan, descriptors: list[int], ruleset: int, folder: str, program: bytearray) -> None:
+    """Make this process a stranger to its siblings and to pid 1, for good. Raises Step."""
+    channel, out, err = descriptors
+    os.dup2(channel, _CHANNEL)
+    os.dup2(out, 1)
+    os.dup2(err, 2)
+    if ruleset >= 0:
+        kernel.landlock_enter(ruleset)
+    os.closerange(_CHANNEL + 1, 1 << 20)  # security: the control socket and the siblings' rulesets go here
+    os.chdir(folder)
+    limits = plan["limits"]
+    for name, soft, hard in (
+        (resource.RLIMIT_CPU, limits["cpu_s"], limits["cpu_s"] + 1),  # SIGXCPU, a second later SIGKILL (setrlimit(2))
+        (resource.RLIMIT_AS, limits["address_bytes"], limits["address_bytes"]),
+        (resource.RLIMIT_FSIZE, limits["file_bytes"], limits["file_bytes"]),
+        (resource.RLIMIT_NOFILE, limits["descriptors"], limits["descriptors"]),
+        (resource.RLIMIT_NPROC, limits["tasks"], limits["tasks"]),
+        (resource.RLIMIT_MEMLOCK, 0, 0),
+        (resource.RLIMIT_CORE, 0, 0),
+    ):
+        ceiling = resource.getrlimit(name)[1]
+        if ceiling != resource.RLIM_INFINITY:  # never raise what was inherited tighter
+            soft, hard = min(soft, ceiling), min(hard, ceiling)
+        resource.setrlimit(name, (soft, hard))
+    if program:
+        own = os.getpid().to_bytes(4, "little")
+        for offset in plan["filters"]["tgid"]:
+            program[offset : offset + 4] = own
+        kernel.seccomp(bytes(program))
+    # the kernel adds this process's credentials to the first byte: that is how the supervisor learns who we are
+    os.write(_CHANNEL, b"\x01")
+
+
+def quiet_signals() -> None:
+    """No handler stays that a sibling or the terminal could reach; for pid 1 the default means: ignored (pid_namespaces(7))."""
+    for number in range(1, _signal.NSIG):
+        if number in (_signal.SIGKILL, _signal.SIGSTOP, 32, 33, 34):  # the last three belong to the threads library
+            continue
+        try:
+            # as every Python process has them, so that a broken pipe or a full file is an error and not a death
+            wanted = _signal.SIG_IGN if number in (_signal.SIGPIPE, _signal.SIGXFSZ) else _signal.SIG_DFL
+            _signal.signal(number, wanted)
+        except (OSError, ValueError):
+            continue
+    _signal.set_wakeup_fd(-1)
+
+
+def receive(control: _socket.socket, size: int, wanted: int) -> tuple[bytes, list[int]]:
+    """One record with exactly ``wanted`` descriptors; an empty record means that the supervisor is gone."""
+    width = struct.calcsize("i")
+    data, ancillary, _, _ = control.recvmsg(size, _socket.CMSG_SPACE(wanted * width))
+    found: list[int] = []
+    for level, kind, payload in ancillary:
+        if level == _socket.SOL_SOCKET and kind == _socket.SCM_RIGHTS:
+            found += struct.unpack(f"{len(payload) // width}i", payload[: len(payload) // width * width])
+    if data and len(found) != wanted:
+        raise kernel.Step("receive the child's descriptors", 0, f"{len(found)} instead of {wanted}")
+    return data, found
+
+
+def empty(slot: str) -> None:
+    """Remove all that lies in a slot, whatever its depth or modes, with a fixed number of descriptors and no recursion."""
+    top = os.open(slot, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    token = os.urandom(8).hex()  # security: a name that the child could not have put in the way
+    moved = 0
+    try:
+        while names := os.listdir(top):
+            for name in names:
+                if _removed(top, name):
+                    continue
+                # a folder with something in it: its entries move up, so that depth never costs a descriptor or a stack frame
+                os.chmod(name, 0o700, dir_fd=top)
+                inner = os.open(name, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=top)
+                try:
+                    for entry in os.listdir(inner):
+                        if not _removed(inner, entry):
+                            os.chmod(entry, 0o700, dir_fd=inner)
+                            moved += 1
+                            os.rename(entry, f"{token}-{moved}", src_dir_fd=inner, dst_dir_fd=top)
+                finally:
+                    os.close(inner)
+    finally:
+        os.close(top)
+
+
+def _removed(folder: int, name: str) -> bool:
+    try:
+        os.unlink(name, dir_fd=folder)
+    except IsADirectoryError:
+        try:
+            os.rmdir(name, dir_fd=folder)
+        except OSError:
+            return False
+    return True
+
+
+def preload(names: list[str]) -> None:
+    """Import standard-library modules by the operator's list: the author of a tool does not choose what runs here."""
+    for name in names:
+        __import__(name)
+
+
+def report(facts: dict[str, Any]) -> bytes:
+    """The record that says the jail is up: what was put in force, one ``name=level`` a line."""
+    return b"U" + "".join(f"{name}={level}\n" for name, level in facts.items()).encode()
+
+
+def failure(step: kernel.Step) -> bytes:
+    """The record that says which step of entering failed, and how."""
+    return b"F" + f"{step.name}\n{step.number}\n{step.text}".encode()
+
+
+def lock_parser(details: dict[str, Any]) -> None:
+    """For a process that only parses: no files, no processes, bounded time and memory. Raises Step."""
+    kernel.prctl("set no_new_privs", kernel.PR_SET_NO_NEW_PRIVS, 1)
+    kernel.prctl("forbid dumps", kernel.PR_SET_DUMPABLE, 0)
+    for name, value in ((resource.RLIMIT_CPU, details["cpu_s"]), (resource.RLIMIT_AS, details["address_bytes"]), (resource.RLIMIT_CORE, 0)):
+        resource.setrlimit(name, (value, value))
+    if sum(details["landlock"]):
+        ruleset = kernel.landlock_ruleset(tuple(details["landlock"]), [])
+        kernel.landlock_enter(ruleset)
+        os.close(ruleset)
+    kernel.seccomp(bytes.fromhex(details["filter"]))

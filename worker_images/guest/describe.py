@@ -1,0 +1,27 @@
+"""Says which tools a source declares, and proves again that a tool is the one that was loaded.
+
+Its job: declarations as plain data, their digest computed inside the worker.
+Not its job: believing them (the host checks them like any worker output).
+Laws:
+1. The digest is computed from the declaration as imported here, never taken from the host (tests/security/test_promise_checked.py).
+"""
+
+from typing import Any
+
+from engine.authoring import canonical
+from engine.authoring.tool import Tool
+
+
+def declarations(tools: list[Tool]) -> list[dict[str, Any]]:
+    """The declaration of each tool, as plain data."""
+    return [tool.declaration for tool in tools]
+
+
+def named(tools: list[Tool], name: str) -> Tool | None:
+    """The tool of that name, or None."""
+    return next((tool for tool in tools if tool.name == name), None)
+
+
+def digest(tools: list[Tool]) -> str:
+    """The digest of all declarations as they are here."""
+    return canonical.digest(declarations(tools))

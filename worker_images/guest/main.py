@@ -1,0 +1,182 @@
+"""The life of one child: one ``Init``, then one ``Describe`` or one ``Call``, one answer, exit.
+
+Its job: import the tool, say that it is ready, run it once, send exactly one terminal frame.
+Not its job: the wall (it stands before this file's first line), checks (whatever is sent is checked by the host again).
+Laws:
+1. Every way a tool can end becomes one terminal frame or none; never two (tests/contract/test_endings.py).
+2. Nothing that the host relies on is held here: tool code may read and change all of this process.
+"""
+
+import os
+import select
+import sys
+from collections.abc import Callable
+from typing import Any
+
+from engine.authoring import convert
+from engine.authoring.tool import Tool
+from guest import describe, hostcalls, loader, wire
+
+_TEXT = 2000  # characters of an exception's message that are worth sending
+
+
+class Link:
+    """Frames over the child's end of the channel, with blocking reads and writes."""
+
+    def __init__(self, descriptor: int, codec: wire.Codec) -> None:
+        self._descriptor, self._codec = descriptor, codec
+        self._reader = wire.Reader()
+
+    def send(self, number: int, fields: list[Any]) -> None:
+        """Write one whole frame. Raises ValueError when the fields are not plain data."""
+        frame = memoryview(self._codec.pack(number, fields))
+        while frame:
+            frame = frame[os.write(self._descriptor, frame) :]
+
+    def receive(self, *, wait: bool) -> tuple[int, list[Any]] | None:
+        """The next frame from the host; a host that is gone ends this process."""
+        while (payload := self._reader.next()) is None:
+            if not wait and not self._readable():
+                return None
+            data = os.read(self._descriptor, 1 << 16)
+            if not data:
+                os._exit(0)
+            self._reader.feed(data)
+        number, *fields = self._codec.unpack(payload)
+        return number, fields
+
+    def _readable(self) -> bool:
+        poll = select.poll()
+        poll.register(self._descriptor, select.POLLIN)
+        return bool(poll.poll(0))
+
+
+def serve(descriptor: int, codec: wire.Codec, home: str) -> None:
+    """Be the worker of one call; returns when the terminal frame is written."""
+    link = Link(descriptor, codec)
+    number, fields = _next(link)
+    if number != wire.INIT:
+        return
+    _, root, entry, layers, _, _, environment, _ = fields
+    os.environ.clear()
+    os.environ.update(environment | {"HOME": home, "TMPDIR": home})
+    tools: list[Tool] = []
+    if not _guarded(link, "import", lambda: tools.extend(loader.tools_of(loader.import_entry(entry, root, layers)))):
+        return
+    link.send(wire.READY, [describe.digest(tools)])
+    number, fields = _next(link)
+    if number == wire.DESCRIBE:
+        link.send(wire.DECLARATIONS, [describe.declarations(tools)])
+    elif number == wire.CALL:
+        tool = describe.named(tools, fields[0])
+        if tool is None:
+            _fail(link, "missing", "LookupError", "the imported source declares no tool of that name")
+        else:
+            _answer(link, tool, fields[1])
+
+
+def _answer(link: Link, tool: Tool, arguments: dict[str, Any]) -> None:
+    held: list[Any] = []
+    if not _guarded(link, "exception", lambda: held.append(_run(link, tool, arguments))):
+        return
+    try:
+        _flush()
+        link.send(wire.RESULT, [convert.to_data(held[0])])
+    except (convert.NotData, ValueError) as problem:
+        _fail(link, "not_data", type(problem).__name__, _text(problem))
+
+
+def _run(link: Link, tool: Tool, arguments: dict[str, Any]) -> Any:
+    given = convert.arguments_for(tool, arguments)
+    if (parameter := tool.declaration["context"]) is not None:
+        given[parameter] = hostcalls.GuestContext(link)
+    value = tool.function(**given)
+    if hasattr(value, "__anext__"):
+        import asyncio
+
+        return asyncio.run(_stream_async(link, value))
+    if hasattr(value, "__await__"):
+        import asyncio
+
+        return asyncio.run(_wait(value))
+    return _stream(link, value) if tool.declaration["streams"] else value
+
+
+async def _wait(value: Any) -> Any:
+    return await value
+
+
+def _stream(link: Link, generator: Any) -> Any:
+    while True:
+        try:
+            partial = next(generator)
+        except StopIteration as end:
+            return end.value
+        link.send(wire.PARTIAL, [convert.to_data(partial)])
+
+
+async def _stream_async(link: Link, generator: Any) -> None:
+    async for partial in generator:
+        link.send(wire.PARTIAL, [convert.to_data(partial)])
+
+
+def _guarded(link: Link, kind: str, act: Callable[[], object]) -> bool:
+    """Do it; whatever the tool raises becomes the terminal frame, and false is returned."""
+    try:
+        act()
+        return True
+    except convert.NotData as problem:
+        _fail(link, "not_data", "NotData", _text(problem))
+    except SystemExit as end:
+        _fail(link, "exit", "SystemExit", _text(end))
+    except BaseException as error:  # the tool may raise anything, on purpose
+        kind = "declaration" if type(error).__name__ == "DeclarationError" and kind == "import" else kind
+        _trace(error)
+        _fail(link, kind, type(error).__name__, _text(error))
+    return False
+
+
+def _fail(link: Link, kind: str, name: str, message: str) -> None:
+    _flush()
+    link.send(wire.FAILURE, [kind, str(name)[:200].encode("utf-8", "replace").decode(), message])
+
+
+def _text(error: BaseException) -> str:
+    """The message of an exception whose ``__str__`` may raise, lie or hold what cannot be encoded."""
+    try:
+        return str(error)[:_TEXT].encode("utf-8", "replace").decode()
+    except BaseException:
+        return "(its message could not be read)"
+
+
+def _trace(error: BaseException) -> None:
+    """The trace as the tool's author sees it, without the guest's own frames, on the captured stderr."""
+    try:
+        import traceback
+
+        trace = error.__traceback__
+        while trace is not None and trace.tb_next is not None and _ours(trace.tb_frame.f_code.co_filename):
+            trace = trace.tb_next
+        shown = traceback.TracebackException(type(error), error, trace, limit=-20, compact=True)
+        for line in shown.format():
+            sys.stderr.write(line[:4000])
+    except BaseException as failure:
+        os.write(2, f"(no trace: {type(failure).__name__})\n"[:200].encode("utf-8", "replace"))
+
+
+def _ours(file: str) -> bool:
+    return "/guest/" in file or file.startswith("<frozen importlib") or "/importlib/" in file
+
+
+def _flush() -> None:
+    for stream in (sys.stdout, sys.stderr):
+        try:
+            stream.flush()
+        except BaseException:
+            continue  # the tool broke its own output: its answer still counts
+
+
+def _next(link: Link) -> tuple[int, list[Any]]:
+    frame = link.receive(wait=True)
+    assert frame is not None  # noqa: S101 - a type fact: waiting never returns None
+    return frame
