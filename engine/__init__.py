@@ -24,16 +24,22 @@ __all__ = ("Context", "Engine", "Outcome", "Status", "Tool", "artifact", "schema
 def __getattr__(name: str) -> object:
     """The public name, from the module that holds it. Raises AttributeError for any other."""
     if name == "schema":
-        return __import__("engine.authoring.schema", fromlist=["schema"])
+        from engine.authoring import schema
+
+        return schema
     if name in ("tool", "artifact", "Context", "Tool"):
-        home = "engine.authoring.tool"
-    elif name == "Engine":
-        home = "engine.host"
-    elif name in ("Outcome", "Status"):
-        home = "engine.outcome"
-    else:
-        raise AttributeError(f"module 'engine' has no attribute {name!r}")
-    return getattr(__import__(home, fromlist=[name]), name)
+        from engine.authoring import tool
+
+        return getattr(tool, name)
+    if name == "Engine":
+        from engine import host
+
+        return host.Engine
+    if name in ("Outcome", "Status"):
+        from engine import outcome
+
+        return getattr(outcome, name)
+    raise AttributeError(f"module 'engine' has no attribute {name!r}")
 
 
 def __dir__() -> list[str]:

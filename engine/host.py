@@ -155,6 +155,11 @@ class Engine:
         except BaseExceptionGroup as group:
             raise _only(group) from None
 
+    @property
+    def launcher_pid(self) -> int:
+        """The launcher's process id, -1 when it is not running; for tests and ``doctor``."""
+        return -1 if self._launcher is None else self._launcher.pid
+
     async def answer(self, tool: LoadedTool, request: Request, name: str, arguments: dict[str, Any]) -> tuple[bool, Any]:
         """Answer a tool's own call: only to tools it declared, through the same checks, within its deadline and depth."""
         if name not in tool.declaration.nested_tools:

@@ -28,7 +28,7 @@ _BOUNDS: Mapping[str, tuple[str, str]] = {
     "minItems": ("must have at least {} items", "limit"), "maxItems": ("must have at most {} items", "limit"),
     "minProperties": ("must have at least {} keys", "limit"), "maxProperties": ("must have at most {} keys", "limit"),
     "format": ("must be a text of the format {}", "format"),
-}  # fmt: skip
+}  # fmt: skip  one keyword a line would hide the pairs
 _FIXED: Mapping[str, str] = {
     "uniqueItems": "holds an item twice",
     "falseSchema": "nothing is allowed here: leave it out",

@@ -88,12 +88,18 @@ def _string(text: str) -> str:
 
 def _sha256() -> Callable[[bytes], Any]:
     """The interpreter's own SHA-256: hashlib would load OpenSSL, which no guest needs."""
-    for name in ("_sha2", "_sha256"):  # 3.12 and later, 3.11
-        try:
-            made: Callable[[bytes], Any] = __import__(name).sha256
-        except ImportError:
-            continue
-        return made
-    import hashlib  # an interpreter built without its own: correct, only slower to load
+    made: Callable[[bytes], Any]
+    try:
+        import _sha2  # 3.12 and later
 
-    return hashlib.sha256
+        made = _sha2.sha256
+    except ImportError:
+        try:
+            import _sha256 as older  # 3.11
+
+            made = older.sha256
+        except ImportError:
+            import hashlib  # an interpreter built without its own: correct, only slower to load
+
+            made = hashlib.sha256
+    return made

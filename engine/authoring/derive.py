@@ -35,7 +35,7 @@ _REMEDIES: Mapping[str, str] = {
     "set": "use list", "frozenset": "use list",
     "datetime": "use Annotated[str, {'format': 'date-time'}]", "date": "use Annotated[str, {'format': 'date'}]",
     "UUID": "use Annotated[str, {'format': 'uuid'}]", "Decimal": "use str", "Path": "use str", "complex": "use a list of two floats",
-}  # fmt: skip
+}  # fmt: skip  one entry a line would hide the groups
 _FOREIGN_BOUNDS = ("ge", "gt", "le", "lt", "min_length", "max_length", "multiple_of")  # the attributes of annotated-types
 _FOREIGN_NAMES = {"ge": "minimum", "gt": "exclusive_minimum", "le": "maximum", "lt": "exclusive_maximum"}
 
@@ -47,27 +47,20 @@ class Unsupported(Exception):
 
 
 def schemas_of(
-    function: Callable[..., Any],
-    hints: Mapping[str, Any],
-    context: str | None,
-    *,
-    given: Schema | None,
-    output: Schema | None,
-    partial: Schema | None,
-    lines: list[str],
+    function: Callable[..., Any], hints: Mapping[str, Any], context: str | None, given: Mapping[str, Schema | None], lines: list[str]
 ) -> dict[str, Any]:
     """Input, output and partial: those given, else derived. What cannot be derived is added to ``lines``."""
     streams = signature.streams(function)
+    made = dict(given)
     partial_hint, output_hint = Any, hints.get("return", Any)
-    if streams and (partial is None or output is None):
+    if streams and None in (made["partial"], made["output"]):
         partial_hint, output_hint = _stream_hints(output_hint, lines)
-    made: dict[str, Any] = {"input": given, "output": output, "partial": partial}
     try:
-        if given is None:
+        if made["input"] is None:
             made["input"] = _input(function, hints, context)
-        if output is None:
+        if made["output"] is None:
             made["output"] = _whole(output_hint, "the return value", "output")
-        if partial is None and streams:
+        if made["partial"] is None and streams:
             made["partial"] = _whole(partial_hint, "what it yields", "partial")
     except (Unsupported, DeclarationError) as error:
         lines.extend(error.lines if isinstance(error, DeclarationError) else (str(error),))

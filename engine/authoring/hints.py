@@ -57,8 +57,9 @@ def _annotations(owner: Any) -> dict[str, Any]:
     try:
         return dict(getattr(owner, "__annotations__", {}))
     except NameError:  # 3.14 evaluates annotations when they are asked for; some names exist for type checkers only
-        library = __import__("annotationlib")
-        return dict(library.get_annotations(owner, format=library.Format.FORWARDREF))
+        import annotationlib  # type: ignore[import-not-found]  # the stubs for 3.11 do not have it
+
+        return dict(annotationlib.get_annotations(owner, format=annotationlib.Format.FORWARDREF))
 
 
 def _resolve(raw: Mapping[str, Any], names: dict[str, Any]) -> dict[str, Any]:

@@ -23,7 +23,7 @@ KEYWORDS: Mapping[str, str] = {
     "exclusive_minimum": "exclusiveMinimum", "exclusive_maximum": "exclusiveMaximum", "multiple_of": "multipleOf",
     "min_items": "minItems", "max_items": "maxItems", "unique_items": "uniqueItems",
     "min_properties": "minProperties", "max_properties": "maxProperties",
-}  # fmt: skip
+}  # fmt: skip  one keyword a line would hide the groups
 
 
 class Bounds:

@@ -172,7 +172,7 @@ _PLAIN: Mapping[str, Check] = {
     "maxProperties": _count, "minProperties": _count, "required": _names, "dependentRequired": _depends,
     "title": _text, "description": _text, "default": _anything, "examples": _anything,
     "deprecated": _flag, "readOnly": _flag, "writeOnly": _flag, "contentEncoding": _text, "contentMediaType": _text,
-}  # fmt: skip
+}  # fmt: skip  one keyword a line would hide the groups
 _MAPS = ("properties", "patternProperties", "$defs", "dependentSchemas")
 _LISTS = (*LISTS_HERE, "prefixItems")
 _ONES = (*ONE_HERE, "items", "contains", "additionalProperties", "propertyNames", "unevaluatedItems", "unevaluatedProperties")

@@ -126,30 +126,33 @@ def tool(
         "includes": _list(includes), "data": _list(data), "layers": _list(layers),
         "network": network if isinstance(network, bool) else _list(network),
         "credentials": _list(credentials), "environment": _list(environment), "limits": {} if limits is None else _dict(limits),
-    }  # fmt: skip
-
-    def declare(function: Callable[P, R]) -> Tool[P, R]:
-        plain = signature.function_problem(function)
-        label = name if isinstance(name, str) else str(getattr(function, "__name__", "?"))
-        if plain is not None:
-            _refuse(label, [plain])
-        declaration = _declaration(function, label, said, input, output, partial)
-        lines = rules.problems(declaration)
-        lines = lines or signature.input_problems(function, declaration["input"], declaration["context"])
-        for one in nested if not lines else ():
-            lines += rules.nested_problems(declaration, one.declaration) if isinstance(one, Tool) else []
-        if lines:
-            _refuse(label, lines)
-        return Tool(function, declaration)
+    }  # fmt: skip  one field a line would hide the groups
 
     if misplaced:
         _refuse(str(getattr(misplaced[0], "__name__", "?")), ["write @tool(effect=..., ...) with keywords: effect has no default"])
-    return declare
+    given = {"input": input, "output": output, "partial": partial}
+    known = [one for one in nested if isinstance(one, Tool)] if isinstance(nested, list) else []
+    return lambda function: _declared(function, said, given, known)
 
 
-def _declaration(
-    function: Callable[..., Any], name: str, said: Mapping[str, Any], given: Schema | None, output: Schema | None, partial: Schema | None
-) -> dict[str, Any]:
+def _declared(
+    function: Callable[P, R], said: Mapping[str, Any], given: Mapping[str, Schema | None], nested: Sequence[Tool[..., Any]]
+) -> Tool[P, R]:
+    label = said["name"] if isinstance(said["name"], str) else str(getattr(function, "__name__", "?"))
+    plain = signature.function_problem(function)
+    if plain is not None:
+        _refuse(label, [plain])
+    declaration = _declaration(function, label, said, given)
+    lines = rules.problems(declaration)
+    lines = lines or signature.input_problems(function, declaration["input"], declaration["context"])
+    for one in nested if not lines else ():
+        lines += rules.nested_problems(declaration, one.declaration)
+    if lines:
+        _refuse(label, lines)
+    return Tool(function, declaration)
+
+
+def _declaration(function: Callable[..., Any], name: str, said: Mapping[str, Any], given: Mapping[str, Schema | None]) -> dict[str, Any]:
     """The whole declaration as plain data, still unchecked. Raises DeclarationError when a schema cannot be derived."""
     from engine.authoring import derive  # here, because a tool that is only imported again from a cache need not pay for it
 
@@ -161,7 +164,7 @@ def _declaration(
         if description is None:
             _refuse(name, ["description: say what the tool does and when to call it, in description= or in a docstring"])
     lines: list[str] = []
-    schemas = derive.schemas_of(function, hints, context, given=given, output=output, partial=partial, lines=lines)
+    schemas = derive.schemas_of(function, hints, context, given, lines)
     if lines:
         _refuse(name, lines)
     whole = {**said, **schemas, "name": name, "description": description, "streams": signature.streams(function), "context": context}

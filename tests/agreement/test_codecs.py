@@ -304,3 +304,12 @@ def test_the_guest_needs_nothing_but_the_standard_library() -> None:
     )
     ran = subprocess.run([sys.executable, "-I", "-S", "-c", program, str(GUEST)], capture_output=True, text=True, check=True, timeout=30)
     assert json.loads(ran.stdout) == []
+
+
+@pytest.mark.parametrize("codec", CODECS)
+def test_four_bytes_are_the_longest_length(codec: wire.Codec, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A payload that four bytes cannot measure is refused, not sent with a shorter length."""
+    monkeypatch.setattr(wire, "LONGEST", 5)
+    assert len(codec.pack(wire.RESULT, ["ab"])) == 4 + 5
+    with pytest.raises(ValueError, match="4 GiB"):
+        codec.pack(wire.RESULT, ["abc"])

@@ -1,6 +1,6 @@
 """Run as a program by test_syscall_filter.py: loads filters the way a jail does and reports what raw system calls then answer.
 
-Input on stdin, as JSON: {"filters": [[hex, offsets], ...], "groups": [[[number, argument, ...], ...], ...]} or {"filters": ..., "code": text}.
+Input on stdin, as JSON: {"filters": [[hex, offsets], ...]} and either "groups": [[[number, argument, ...], ...], ...] or "code": text.
 Each group runs in a forked process of its own, so that neither a success nor a kill of one reaches the next.
 Standard library only and no import of the engine: it runs under every interpreter that tools may run under.
 """
@@ -23,7 +23,7 @@ FORKS = {56, 57, 435}  # clone, fork, clone3 of x86_64
 class Fprog(ctypes.Structure):
     """struct sock_fprog of linux/filter.h."""
 
-    _fields_ = [("length", ctypes.c_ushort), ("steps", ctypes.c_char_p)]  # noqa: RUF012 -- the form that ctypes reads
+    _fields_ = [("length", ctypes.c_ushort), ("steps", ctypes.c_char_p)]
 
 
 def load(blob: bytes, offsets: list[int]) -> None:

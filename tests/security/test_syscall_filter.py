@@ -1,4 +1,4 @@
-"""The filters in the real kernel: dangerous calls by raw number are refused, and Python with threads and asyncio runs whole.
+"""The filters in the real kernel: dangerous calls by raw number are refused, needed ones pass.
 
 Every refusal has its control: the same call in the same process state without the filter succeeds or fails for another reason.
 """
@@ -7,7 +7,6 @@ import errno
 import functools
 import json
 import platform
-import shutil
 import signal
 import subprocess
 import sys
@@ -59,47 +58,141 @@ def errors(stack: Sequence[tuple[str, ...]], calls: Sequence[Call]) -> list[int]
     return [error for _, error in group["answers"]]
 
 
-# name: number on x86_64 and arguments that are harmless where nothing stops them
+# number on x86_64 and arguments that are harmless where nothing stops them
 DENIED: dict[str, Call] = {
-    "io_uring_setup": (425, 1, "buffer"), "io_uring_enter": (426, -1, 0, 0, 0, 0, 0), "io_uring_register": (427, -1, 0, 0, 0),
-    "userfaultfd": (323, 1), "keyctl": (250, 999), "add_key": (248, 0, 0, 0, 0, 0), "request_key": (249, 0, 0, 0, 0), "bpf": (321, 999, "buffer", 8),
-    "ptrace": (101, 0, 0, 0, 0), "process_vm_readv": (310, "self", 0, 0, 0, 0, 0), "process_vm_writev": (311, "self", 0, 0, 0, 0, 0),
-    "process_madvise": (440, -1, 0, 0, 0, 0), "pidfd_open": (434, "self", 0), "pidfd_getfd": (438, -1, 0, 0), "pidfd_send_signal": (424, -1, 0, 0, 0),
-    "perf_event_open": (298, 0, 0, 0, 0, 0), "kcmp": (312, "self", "self", 0, 0, 0), "mount": (165, 0, 0, 0, 0, 0), "umount2": (166, 0, 0),
-    "pivot_root": (155, 0, 0), "chroot": (161, 0), "fsopen": (430, 0, 0), "move_mount": (429, -1, 0, -1, 0, 0), "open_tree": (428, -1, 0, 0),
-    "mount_setattr": (442, -1, 0, 0, 0, 0), "setns": (308, -1, 0), "open_by_handle_at": (304, -1, 0, 0), "name_to_handle_at": (303, -1, 0, 0, 0, 0),
-    "kexec_load": (246, 0, 99, 0, 0), "init_module": (175, 0, 0, 0), "finit_module": (313, -1, 0, 0), "delete_module": (176, 0, 0),
-    "personality": (135, 0xFFFFFFFF), "execve": (59, 0, 0, 0), "execveat": (322, -1, 0, 0, 0, 0), "memfd_create": (319, "buffer", 0),
-    "memfd_secret": (447, 0), "kill": (62, "self", 0), "kill parent": (62, "parent", 0), "tkill": (200, "self", 0),
-    "rt_sigqueueinfo": (129, "self", 0, "buffer"), "rt_tgsigqueueinfo": (297, "self", "self", 0, "buffer"), "prctl": (157, 3, 0, 0, 0, 0),
-    "prctl set_seccomp": (157, 22, 2, 0, 0, 0), "setrlimit": (160, 7, "buffer"), "shmget": (29, 12345, 0, 0), "shmat": (30, -1, 0, 0),
-    "msgget": (68, 12345, 0), "semget": (64, 12345, 0, 0), "mq_open": (240, 0, 0, 0, 0), "vmsplice": (278, -1, 0, 0, 0),
-    "splice": (275, -1, 0, -1, 0, 1, 0), "tee": (276, -1, -1, 1, 0), "sendfile": (40, -1, -1, 0, 1), "copy_file_range": (326, -1, 0, -1, 0, 1, 0),
-    "modify_ldt": (154, 0, "buffer", 16), "iopl": (172, 0), "quotactl": (179, 0, 0, 0, 0), "fanotify_init": (300, 0, 0), "inotify_init1": (294, 0),
-    "swapon": (167, 0, 0), "reboot": (169, 0, 0, 0, 0), "clock_settime": (227, 99, 0), "syslog": (103, 10, 0, 0), "acct": (163, 1),
-    "connect": (42, -1, 0, 0), "bind": (49, -1, 0, 0), "listen": (50, -1, 0), "accept": (43, -1, 0, 0), "accept4": (288, -1, 0, 0, 0),
-    "sendmmsg": (307, -1, 0, 0, 0), "recvmmsg": (299, -1, 0, 0, 0, 0), "setsockopt": (54, -1, 1, 26, 0, 0), "symlinkat": (266, 0, -1, 0),
-    "linkat": (265, -1, 0, -1, 0, 0), "mknodat": (259, -1, 0, 0, 0), "fchownat": (260, -1, 0, 0, 0, 0), "getxattr": (191, 0, 0, 0, 0), "flock": (73, -1, 1),
-    "setresuid": (117, -1, -1, -1), "capset": (126, 0, 0), "sched_setaffinity": (203, 0, 0, 0), "setpriority": (141, 0, 0, 19), "mlockall": (151, 1),
-    "mincore": (27, 0, 0, 0), "setsid": (112,), "timer_create": (222, 99, 0, 0), "landlock_create_ruleset": (444, 0, 0, 1),
-    "seccomp listener": (317, 1, 8, 0), "seccomp actions": (317, 2, 0, 0), "fork": (57,), "limits of pid 1": (302, "parent", 7, 0, "buffer"),
-    "new limit of the parent": (302, "parent", 7, 1, 0), "fcntl F_SETOWN": (72, -1, 8, 0), "fcntl F_SETSIG": (72, -1, 10, 9),
-    "fcntl F_SETLEASE": (72, -1, 1024, 0), "fcntl F_NOTIFY": (72, -1, 1026, 0), "fcntl F_SETPIPE_SZ": (72, -1, 1031, 4096),
-    "fcntl F_SETOWN with a high bit": (72, -1, 8 + HIGH, 0), "close_range unshare": (436, 4000, 4001, 2), "chmod setuid": (90, 0, 0o4755),
-    "sendto an address": (44, -1, "buffer", 1, 0, "buffer", 16), "sendto an address without low half": (44, -1, "buffer", 1, 0, HIGH, 16),
-    "sendto urgent": (44, -1, "buffer", 1, 1, 0, 0), "recvfrom urgent": (45, -1, "buffer", 1, 1, 0, 0), "a number from the future": (599,),
-}  # fmt: skip
+    "io_uring_setup": (425, 1, "buffer"),
+    "io_uring_enter": (426, -1, 0, 0, 0, 0, 0),
+    "io_uring_register": (427, -1, 0, 0, 0),
+    "userfaultfd": (323, 1),
+    "keyctl": (250, 999),
+    "add_key": (248, 0, 0, 0, 0, 0),
+    "request_key": (249, 0, 0, 0, 0),
+    "bpf": (321, 999, "buffer", 8),
+    "ptrace": (101, 0, 0, 0, 0),
+    "process_vm_readv": (310, "self", 0, 0, 0, 0, 0),
+    "process_vm_writev": (311, "self", 0, 0, 0, 0, 0),
+    "process_madvise": (440, -1, 0, 0, 0, 0),
+    "pidfd_getfd": (438, -1, 0, 0),
+    "pidfd_send_signal": (424, -1, 0, 0, 0),
+    "perf_event_open": (298, 0, 0, 0, 0, 0),
+    "kcmp": (312, "self", "self", 0, 0, 0),
+    "mount": (165, 0, 0, 0, 0, 0),
+    "umount2": (166, 0, 0),
+    "pivot_root": (155, 0, 0),
+    "chroot": (161, 0),
+    "fsopen": (430, 0, 0),
+    "move_mount": (429, -1, 0, -1, 0, 0),
+    "open_tree": (428, -1, 0, 0),
+    "mount_setattr": (442, -1, 0, 0, 0, 0),
+    "setns": (308, -1, 0),
+    "open_by_handle_at": (304, -1, 0, 0),
+    "name_to_handle_at": (303, -1, 0, 0, 0, 0),
+    "kexec_load": (246, 0, 99, 0, 0),
+    "init_module": (175, 0, 0, 0),
+    "finit_module": (313, -1, 0, 0),
+    "delete_module": (176, 0, 0),
+    "personality": (135, 0xFFFFFFFF),
+    "execve": (59, 0, 0, 0),
+    "execveat": (322, -1, 0, 0, 0, 0),
+    "memfd_create": (319, "buffer", 0),
+    "memfd_secret": (447, 0),
+    "kill": (62, "self", 0),
+    "kill parent": (62, "parent", 0),
+    "tkill": (200, "self", 0),
+    "rt_sigqueueinfo": (129, "self", 0, "buffer"),
+    "rt_tgsigqueueinfo": (297, "self", "self", 0, "buffer"),
+    "prctl": (157, 3, 0, 0, 0, 0),
+    "prctl set_seccomp": (157, 22, 2, 0, 0, 0),
+    "setrlimit": (160, 7, "buffer"),
+    "shmget": (29, 12345, 0, 0),
+    "shmat": (30, -1, 0, 0),
+    "msgget": (68, 12345, 0),
+    "semget": (0x40, 12345, 0, 0),
+    "mq_open": (240, 0, 0, 0, 0),
+    "vmsplice": (278, -1, 0, 0, 0),
+    "splice": (275, -1, 0, -1, 0, 1, 0),
+    "tee": (276, -1, -1, 1, 0),
+    "sendfile": (40, -1, -1, 0, 1),
+    "copy_file_range": (326, -1, 0, -1, 0, 1, 0),
+    "modify_ldt": (154, 0, "buffer", 16),
+    "iopl": (172, 0),
+    "quotactl": (179, 0, 0, 0, 0),
+    "fanotify_init": (300, 0, 0),
+    "inotify_init1": (294, 0),
+    "swapon": (167, 0, 0),
+    "reboot": (169, 0, 0, 0, 0),
+    "clock_settime": (227, 99, 0),
+    "syslog": (103, 10, 0, 0),
+    "acct": (163, 1),
+    "connect": (42, -1, 0, 0),
+    "bind": (49, -1, 0, 0),
+    "listen": (50, -1, 0),
+    "accept": (43, -1, 0, 0),
+    "accept4": (288, -1, 0, 0, 0),
+    "sendmmsg": (307, -1, 0, 0, 0),
+    "recvmmsg": (299, -1, 0, 0, 0, 0),
+    "setsockopt": (54, -1, 1, 26, 0, 0),
+    "symlinkat": (266, 0, -1, 0),
+    "linkat": (265, -1, 0, -1, 0, 0),
+    "mknodat": (259, -1, 0, 0, 0),
+    "fchownat": (260, -1, 0, 0, 0, 0),
+    "getxattr": (191, 0, 0, 0, 0),
+    "flock": (73, -1, 1),
+    "setresuid": (117, -1, -1, -1),
+    "capset": (126, 0, 0),
+    "sched_setaffinity": (203, 0, 0, 0),
+    "setpriority": (141, 0, 0, 19),
+    "mlockall": (151, 1),
+    "mincore": (27, 0, 0, 0),
+    "setsid": (112,),
+    "timer_create": (222, 99, 0, 0),
+    "landlock_create_ruleset": (444, 0, 0, 1),
+    "seccomp listener": (317, 1, 8, 0),
+    "seccomp actions": (317, 2, 0, 0),
+    "fork": (57,),
+    "limits of pid 1": (302, "parent", 7, 0, "buffer"),
+    "new limit of the parent": (302, "parent", 7, 1, 0),
+    "fcntl F_SETOWN": (72, -1, 8, 0),
+    "fcntl F_SETSIG": (72, -1, 10, 9),
+    "fcntl F_SETLEASE": (72, -1, 1024, 0),
+    "fcntl F_NOTIFY": (72, -1, 1026, 0),
+    "fcntl F_SETPIPE_SZ": (72, -1, 1031, 4096),
+    "fcntl F_SETOWN with a high bit": (72, -1, 8 + HIGH, 0),
+    "close_range unshare": (436, 4000, 4001, 2),
+    "chmod setuid": (90, 0, 0o4755),
+    "sendto an address": (44, -1, "buffer", 1, 0, "buffer", 16),
+    "sendto an address without low half": (44, -1, "buffer", 1, 0, HIGH, 16),
+    "sendto urgent": (44, -1, "buffer", 1, 1, 0, 0),
+    "recvfrom urgent": (45, -1, "buffer", 1, 1, 0, 0),
+    "a number from the future": (599,),
+}
 ONLY_CHILD: dict[str, Call] = {
-    "fork by clone": (56, 17, 0, 0, 0, 0), "wait4": (61, -1, 0, 1, 0), "waitid": (247, 0, 0, 0, 5, 0), "own new limit": (302, 0, 7, "buffer", 0),
-    "seccomp": (317, 1, 0, 0), "landlock_restrict_self": (446, -1, 0), "sendmsg": (46, -1, "buffer", 0), "recvmsg": (47, -1, "buffer", 0),
+    "fork by clone": (56, 17, 0, 0, 0, 0),
+    "wait4": (61, -1, 0, 1, 0),
+    "waitid": (247, 0, 0, 0, 5, 0),
+    "pidfd_open": (434, "self", 0),
+    "own new limit": (302, 0, 7, "buffer", 0),
+    "seccomp": (317, 1, 0, 0),
+    "landlock_restrict_self": (446, -1, 0),
+    "sendmsg": (46, -1, "buffer", 0),
+    "recvmsg": (47, -1, "buffer", 0),
     "tgkill parent": (234, "parent", "parent", 0),
-}  # fmt: skip
+}
+# and the kernel's own answer
 ALLOWED: dict[str, tuple[Call, int]] = {
-    "getpid": ((39,), 0), "own limits": ((302, 0, 7, 0, "buffer"), 0), "tgkill self": ((234, "self", "self", 0), 0), "F_GETFD": ((72, -1, 1), errno.EBADF),
-    "sendto": ((44, -1, "buffer", 1, 0x4000, 0, 0), errno.EBADF), "recvfrom": ((45, -1, "buffer", 1, 0x40, 0, 0), errno.EBADF),
-    "getsockname": ((51, -1, 0, 0), errno.EBADF), "getsockopt SO_TYPE": ((55, -1, 1, 3, 0, 0), errno.EBADF), "openat": ((257, -1, 0, 0), errno.EFAULT),
-    "FIONBIO": ((16, -1, 0x5421, 0), errno.EBADF), "F_SETLK": ((72, -1, 6, 0), errno.EBADF), "chmod": ((90, 0, 0o1755), errno.EFAULT),
-}  # fmt: skip
+    "getpid": ((39,), 0),
+    "own limits": ((302, 0, 7, 0, "buffer"), 0),
+    "tgkill self": ((234, "self", "self", 0), 0),
+    "F_GETFD": ((72, -1, 1), errno.EBADF),
+    "sendto": ((44, -1, "buffer", 1, 0x4000, 0, 0), errno.EBADF),
+    "recvfrom": ((45, -1, "buffer", 1, 0x40, 0, 0), errno.EBADF),
+    "getsockname": ((51, -1, 0, 0), errno.EBADF),
+    "getsockopt SO_TYPE": ((55, -1, 1, 3, 0, 0), errno.EBADF),
+    "openat": ((257, -1, 0, 0), errno.EFAULT),
+    "FIONBIO": ((16, -1, 0x5421, 0), errno.EBADF),
+    "F_SETLK": ((72, -1, 6, 0), errno.EBADF),
+    "chmod": ((90, 0, 0o1755), errno.EFAULT),
+}
 
 
 @functools.cache
@@ -200,122 +293,3 @@ def test_machine_code_of_its_own_meets_the_same_filter() -> None:
     assert probe(IN_A_CHILD, [[("code", GETPGRP)]]) == [{"answers": [[-errno.EPERM, 0]], "ended": 0}]
     (control,) = probe((), [[("code", GETPGRP)]])
     assert control["answers"][0][0] >= 0
-
-
-def interpreter(version: str) -> str:
-    """An interpreter of that version on this machine; skips where there is none."""
-    kept = sorted(str(path) for path in (Path.home() / ".pyenv" / "versions").glob(f"{version}.*/bin/python"))
-    for candidate in (sys.executable, shutil.which(f"python{version}"), *kept):
-        if candidate:
-            asked = subprocess.run([candidate, "-ISc", "import sys; print('%d.%d' % sys.version_info[:2])"], capture_output=True, text=True)
-            if asked.stdout.strip() == version:
-                return candidate
-    pytest.skip(f"unproven here: no Python {version}")
-
-
-PYTHONS = pytest.mark.parametrize("version", ["3.11", "3.12", "3.13"])
-STACKS = pytest.mark.parametrize("stack", [(), IN_A_CHILD, ALONE], ids=["control", "child", "child-alone"])
-
-
-def run(version: str, stack: Sequence[tuple[str, ...]], code: str, folder: Path) -> str:
-    request = {"filters": [code_of(names) for names in stack], "child": code_of(CHILD), "code": code}
-    command = [interpreter(version), "-I", "-S", PROBE]
-    done = subprocess.run(command, input=json.dumps(request), capture_output=True, text=True, cwd=folder, timeout=60)
-    return done.stdout + done.stderr
-
-
-ASYNCIO = """
-import asyncio, signal
-async def main():
-    loop, seen = asyncio.get_running_loop(), []
-    loop.add_signal_handler(signal.SIGUSR1, seen.append, "signal")
-    one, two = await asyncio.gather(asyncio.to_thread(sum, range(10)), asyncio.sleep(0, "slept"))
-    signal.raise_signal(signal.SIGUSR1)
-    while not seen:
-        await asyncio.sleep(0)
-    async with asyncio.timeout(5), asyncio.TaskGroup() as group:
-        task = group.create_task(asyncio.to_thread(max, 3, 4))
-    print(one, two, seen, task.result())
-asyncio.run(main())
-asyncio.run(main(), debug=True)
-"""
-THREADS = """
-import threading, concurrent.futures
-gate = threading.Barrier(65)
-threads = [threading.Thread(target=gate.wait) for _ in range(64)]
-[thread.start() for thread in threads]
-gate.wait()
-[thread.join() for thread in threads]
-with concurrent.futures.ThreadPoolExecutor(8) as pool:
-    print(sum(pool.map(abs, range(-5, 5))))
-"""
-FILES = """
-import contextlib, fcntl, gzip, hashlib, decimal, mmap, os, pathlib, shutil, socket, sqlite3, tempfile, zipfile
-tempfile.tempdir = os.getcwd()
-here = pathlib.Path("d"); here.mkdir(); (here / "a").write_text("text"); os.chmod(here / "a", 0o640); os.utime(here / "a")
-shutil.copy2(here / "a", here / "b"); shutil.copytree(here, "e"); (here / "b").rename(here / "c"); os.truncate(here / "c", 2)
-with tempfile.TemporaryFile() as one, tempfile.NamedTemporaryFile() as two, tempfile.TemporaryDirectory() as three, contextlib.chdir(three):
-    one.write(b"x"); os.posix_fallocate(one.fileno(), 0, 4096); os.pwritev(one.fileno(), [b"y"], 0); os.preadv(one.fileno(), [bytearray(1)], 0)
-    fcntl.lockf(two, fcntl.LOCK_EX | fcntl.LOCK_NB); fcntl.lockf(two, fcntl.LOCK_UN); os.fsync(two.fileno())
-for mode in ("wal", "delete"):
-    with contextlib.closing(sqlite3.connect(mode + ".db")) as base:
-        base.execute("pragma journal_mode=" + mode); base.execute("create table t(x)")
-        base.executemany("insert into t values(?)", [(n,) for n in range(100)]); base.commit(); base.execute("vacuum")
-        print(base.execute("select sum(x) from t").fetchone()[0])
-with open("m", "w+b") as file:
-    file.truncate(8192)
-    with mmap.mmap(file.fileno(), 8192) as view: view[:2] = b"ab"; view.flush()
-with zipfile.ZipFile("z.zip", "w") as packed: packed.write("d/a")
-with zipfile.ZipFile("z.zip") as packed: packed.extractall("z")
-with gzip.open("g", "wb") as file: file.write(b"x")
-left, right = socket.socketpair(); left.send(b"q"); print(right.recv(1), socket.socket(fileno=right.detach()).type.name)
-print(sorted(name for _, _, names in os.walk(".") for name in names), decimal.Decimal(2).sqrt() > 1, len(hashlib.sha256(b"x").hexdigest()))
-shutil.rmtree("e"); os.unlink("m"); print(os.cpu_count() > 0, shutil.disk_usage(".").total > 0)
-"""
-WANTED_FILES = "4950\n4950\nb'q' SOCK_STREAM\n['a', 'a', 'a', 'b', 'c', 'delete.db', 'g', 'm', 'wal.db', 'z.zip'] True 64\nTrue True\n"
-
-
-@pytest.mark.slow
-@PYTHONS
-@STACKS
-@pytest.mark.parametrize(
-    ("code", "wanted"),
-    [
-        pytest.param(ASYNCIO, "45 slept ['signal'] 4\n" * 2, id="asyncio"),
-        pytest.param(THREADS, "25\n", id="threads"),
-        pytest.param(FILES, WANTED_FILES, id="files"),
-    ],
-)
-def test_python_runs_whole(version: str, stack: tuple[tuple[str, ...], ...], code: str, wanted: str, tmp_path: Path) -> None:
-    """asyncio with threads and signals, 64 threads at once, and files with sqlite3 behave as without a filter, imports after lock-down included."""
-    assert run(version, stack, code, tmp_path) == wanted
-
-
-ZYGOTE = """
-import os, resource, socket
-ours, theirs = socket.socketpair()
-socket.send_fds(ours, [b"go"], [os.open("/dev/null", os.O_RDONLY)])
-pid = os.fork()
-if pid == 0:
-    message, fds, _, _ = socket.recv_fds(theirs, 16, 1)
-    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    load(bytes.fromhex(child[0]), child[1])
-    tries = []
-    for name, attempt in (("fork", os.fork), ("limit", lambda: resource.setrlimit(resource.RLIMIT_CORE, (0, 0))), ("read", lambda: os.fstat(fds[0]))):
-        try:
-            attempt()
-            tries.append(name + " done")
-        except PermissionError:
-            tries.append(name + " refused")
-    theirs.send(", ".join(tries).encode())
-    os._exit(7)
-print(ours.recv(100).decode(), os.waitstatus_to_exitcode(os.wait4(pid, 0)[1]))
-"""
-
-
-@pytest.mark.slow
-@PYTHONS
-@pytest.mark.parametrize("stack", [(), IN_PID_1], ids=["control", "pid-1"])
-def test_pid_1_forks_and_locks_a_child(version: str, stack: tuple[tuple[str, ...], ...], tmp_path: Path) -> None:
-    """Under the jail's filter pid 1 forks, passes a descriptor and waits; its child sets a limit, locks itself, and then can do neither again."""
-    assert run(version, stack, ZYGOTE, tmp_path) == "fork refused, limit refused, read done 7\n"

@@ -98,3 +98,11 @@ def test_a_dropped_frame_frees_its_memory() -> None:
 def test_a_fault_is_one_printable_line() -> None:
     """What could drive a terminal or forge a line of a log does not survive in a fault."""
     assert RemoteFault("violation.protocol", "a\n\x1b[31mb\ud800").line == "a b"
+
+
+def test_four_bytes_are_the_longest_length(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A payload that four bytes cannot measure is refused, not sent with a shorter length."""
+    monkeypatch.setattr("engine.wire.framing.LONGEST", 4)
+    assert frame(b"four") == b"\0\0\0\4four"
+    with pytest.raises(ValueError, match="less than 4 GiB"):
+        frame(b"fives")

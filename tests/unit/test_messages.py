@@ -245,3 +245,19 @@ def test_sending_a_field_of_another_type_is_our_bug(message: ToWorker) -> None:
         messages.encode(message)
     assert caught.value.code == "engine_failed.bug"
     assert "whose" in caught.value.lines[0]
+
+
+def test_the_launchers_answers_are_held_to_the_same_data() -> None:
+    """What the launcher writes beside the messages of a call is a number and fields; it is decoded with the same care."""
+    assert messages.fields_of(msgpack.packb([0, 7, {"a": 1}])) == [7, {"a": 1}]
+    for payload in (b"", msgpack.packb({}), msgpack.packb([]), msgpack.packb(["a"]), msgpack.packb([0, b"x"]), b"\x92\0\xdd\xff\xff\xff\xff"):
+        with pytest.raises(RemoteFault) as caught:
+            messages.fields_of(payload)
+        assert caught.value.code == "violation.protocol"
+        assert caught.value.line.startswith("the launcher sent ")
+
+
+def test_an_order_is_one_frame() -> None:
+    """An order holds a zero, its number, what to do, and details."""
+    order = messages.order(7, "start", {"a": 1})
+    assert order == (len(order) - 4).to_bytes(4, "big") + msgpack.packb([0, 7, "start", {"a": 1}])

@@ -210,6 +210,17 @@ def test_what_may_not_come_is_refused_from_its_first_six_bytes() -> None:
     assert fault(session) == ("violation.protocol", "the worker sent Result while starting")
 
 
+def test_a_wrong_number_of_fields_is_refused_from_its_first_six_bytes() -> None:
+    """The array's head already says how many fields there are."""
+    for head in (0x91, 0x93, 0x9F, 0xC0):
+        session = at(State.RUNNING)
+        session.feed(b"\0\0\1\0" + bytes((head, Result.NUMBER)))
+        assert fault(session) == ("violation.protocol", "the worker sent Result with a wrong number of fields")
+    session = at(State.RUNNING)
+    session.feed(b"\0\0\1\0" + bytes((0x92, Result.NUMBER)))
+    assert session.next() is None
+
+
 def test_the_result_has_its_own_bound() -> None:
     """A result at its bound is taken and measured, one byte more is refused before its body came."""
     exact = "x" * (BOUNDS.result_bytes - 3)

@@ -147,6 +147,7 @@ def test_only_pid_1_forks_filters_and_raises_limits(arch: Arch) -> None:
         "strict": both("seccomp", 0, 0, 0),
         "landlock": both("landlock_restrict_self", 5, 0),
         "wait": both("wait4", -1 & WHOLE, 0, 0, 0),
+        "wait by descriptor": both("pidfd_open", 7, 0),
         "pass descriptors": both("sendmsg", 3, limit, 0),
         "urgent bytes": both("sendmsg", 3, limit, 1),
         "signal own": both("tgkill", OWN, OWN, 6),
@@ -166,6 +167,7 @@ def test_only_pid_1_forks_filters_and_raises_limits(arch: Arch) -> None:
         "strict": (False, False),
         "landlock": (True, False),
         "wait": (True, False),
+        "wait by descriptor": (True, False),
         "pass descriptors": (True, False),
         "urgent bytes": (False, False),
         "signal own": (True, True),
@@ -227,7 +229,7 @@ def test_every_entry_has_a_reason() -> None:
 
 DANGEROUS = (
     "io_uring_setup io_uring_enter io_uring_register userfaultfd keyctl add_key request_key bpf ptrace process_vm_readv "
-    "process_vm_writev process_madvise pidfd_open pidfd_getfd pidfd_send_signal perf_event_open mount umount2 pivot_root chroot "
+    "process_vm_writev process_madvise pidfd_getfd pidfd_send_signal perf_event_open mount umount2 pivot_root chroot "
     "unshare setns open_by_handle_at name_to_handle_at kexec_load init_module finit_module delete_module personality execve "
     "execveat memfd_create memfd_secret kill tkill rt_sigqueueinfo rt_tgsigqueueinfo prctl setrlimit shmget shmat msgget semget "
     "mq_open vmsplice splice tee sendfile copy_file_range quotactl fanotify_init inotify_init1 swapon reboot clock_settime "

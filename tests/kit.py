@@ -1,0 +1,132 @@
+"""Runs one attempt twice: jailed by an engine, and bare as a plain process of this user, which is the attempt's control.
+
+A test of a wall writes one source, asserts that ``bare`` succeeds (else the test proves nothing), that ``jailed`` fails for the named
+reason, and looks from outside for the effect.
+"""
+
+import contextlib
+import dataclasses
+import json
+import os
+import subprocess
+import sys
+from collections.abc import AsyncIterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import psutil
+import trio
+
+from engine.host import Engine
+from engine.outcome import Outcome
+
+PROJECT = Path(__file__).resolve().parents[1]
+_DRIVER = """
+import json, os, sys
+folder, project, name, arguments, answer = sys.argv[1:]
+sys.path += [project]
+sys.path[:0] = [folder]
+import tools
+from engine.authoring import convert
+tool = next(value for value in vars(tools).values() if getattr(value, "name", None) == name)
+value = tool.function(**convert.arguments_for(tool, json.loads(arguments)))
+if hasattr(value, "__next__"):
+    value = list(value)
+elif hasattr(value, "__await__"):
+    import asyncio
+    value = asyncio.run(value)
+with open(answer, "w") as file:
+    json.dump(convert.to_data(value), file)
+"""
+
+
+@dataclasses.dataclass(frozen=True)
+class Bare:
+    """What a plain process made of a source: its tool's value, None when it gave none."""
+
+    value: Any
+    returncode: int
+    stdout: str
+    stderr: str
+
+
+def write(folder: Path, source: str | Mapping[str, str]) -> Path:
+    """The source as files below the folder (one text is tools.py); the path of tools.py."""
+    files = {"tools.py": source} if isinstance(source, str) else source
+    for name, text in files.items():
+        place = folder / name
+        place.parent.mkdir(parents=True, exist_ok=True)
+        place.write_text(text, encoding="utf-8")
+    return folder / "tools.py"
+
+
+def bare(
+    folder: Path, source: str | Mapping[str, str], tool: str, arguments: Mapping[str, Any] | None = None, *, seconds: float = 20, **options: Any
+) -> Bare:
+    """The control: the same tool in a plain ``python -I -S`` without any wall, as this user."""
+    place = write(folder, source).parent
+    answer = place / "answer.json"
+    answer.unlink(missing_ok=True)
+    done = subprocess.run(
+        [sys.executable, "-I", "-S", "-c", _DRIVER, str(place), str(PROJECT), tool, json.dumps(dict(arguments or {})), str(answer)],
+        capture_output=True,
+        timeout=seconds,
+        check=False,
+        **options,
+    )
+    value = json.loads(answer.read_text()) if answer.exists() else None
+    return Bare(value, done.returncode, done.stdout.decode("utf-8", "replace"), done.stderr.decode("utf-8", "replace"))
+
+
+async def jailed(
+    engine: Engine, folder: Path, source: str | Mapping[str, str], tool: str, arguments: Mapping[str, Any] | None = None, **options: Any
+) -> Outcome:
+    """The same tool by way of the engine; ``options`` go to ``Engine.call``."""
+    await engine.load(write(folder, source))
+    return await engine.call(tool, dict(arguments or {}), **options)
+
+
+@dataclasses.dataclass(frozen=True)
+class Belongings:
+    """What this process holds that an engine could leave behind."""
+
+    descriptors: int
+    children: frozenset[int]
+    threads: int
+
+    @classmethod
+    def now(cls) -> "Belongings":
+        """As it is; dead children that nobody has waited for count as well."""
+        own = psutil.Process()
+        return cls(own.num_fds(), frozenset(child.pid for child in own.children(recursive=True)), own.num_threads())
+
+
+def cgroups_of(launcher: int) -> list[str]:
+    """The cgroups that the launcher of that pid has made and not removed."""
+    found = []
+    for root, folders, _ in os.walk("/sys/fs/cgroup"):
+        found += [f"{root}/{name}" for name in folders if name.startswith(f"stockade-{launcher}-")]
+    return found
+
+
+def mounts_below(folder: Path) -> list[str]:
+    """Mounts of this process's namespace below a folder."""
+    lines = Path("/proc/self/mountinfo").read_text().splitlines()
+    return [line.split()[4] for line in lines if line.split()[4].startswith(f"{folder}/")]
+
+
+@contextlib.asynccontextmanager
+async def clean_engine(state: Path | None, **options: Any) -> AsyncIterator[Engine]:
+    """An engine that must leave nothing: no process, descriptor, cgroup or mount when its block ends."""
+    await trio.to_thread.run_sync(lambda: None)  # trio's own worker thread is there before the count
+    before = Belongings.now()
+    launcher = -1
+    async with Engine(state_dir=state, **options) as engine:
+        yield engine
+        launcher = engine.launcher_pid
+    after = Belongings.now()
+    assert after.children == before.children
+    assert after.descriptors == before.descriptors
+    assert cgroups_of(launcher) == []
+    if state is not None:
+        assert mounts_below(state) == []
