@@ -231,7 +231,7 @@ class Call:
         happened = Happened(
             verdict=verdict,
             usage=usage,
-            worker={"kind": "native", "started": self._seat is not None} | (self._prepared.worker if self._prepared else {}),
+            worker={"kind": "native", "started": self._seat is not None, **(self._prepared.worker if self._prepared else {})},
             enforced=self._enforced,
             violations=tuple(self._violations),
             result=canonical.digest(self._value) if ok else None,

@@ -124,8 +124,8 @@ async def _described(pump: Pump) -> tuple[list[Any] | None, tuple[str, str]]:
     except RemoteFault as fault:
         return None, (fault.code, fault.line)
     except Closed as closed:
-        fault = closed.fault
-        return None, (fault.code, fault.line) if fault else ("crashed.silent", "the worker closed its channel")
+        end = closed.fault
+        return None, (end.code, end.line) if end else ("crashed.silent", "the worker closed its channel")
     if isinstance(message, Declarations):
         return message.tools, ("ok.done", "")
     if isinstance(message, Failure):

@@ -63,13 +63,15 @@ def image_digest(facts: HostFacts) -> str:
 
 
 def _state(folder: Path, policies: Path, *, ephemeral: bool) -> State:
-    mountpoint, empty = folder / "root", folder / "empty"
+    mountpoint, empty, scratch = folder / "root", folder / "empty", folder / "scratch"
     try:
+        scratch.mkdir(mode=0o700, exist_ok=True)
         mountpoint.mkdir(mode=0o700, exist_ok=True)
         empty.mkdir(mode=0o555, exist_ok=True)
     except OSError as error:
         raise HostError("refused.storage", f"the state folder cannot be used: {error.strerror}") from None
-    places = Places(engine=Path(__file__).resolve().parent, mountpoint=mountpoint, empty=empty, syscalls=policies / "syscalls")
+    engine = Path(__file__).resolve().parent
+    places = Places(engine=engine, mountpoint=mountpoint, empty=empty, syscalls=policies / "syscalls", scratch=scratch)
     stores = Stores(stage=folder / "stage", layers=folder / "layers", policies=policies)
     return State(folder=folder, ephemeral=ephemeral, stores=stores, places=places)
 

@@ -47,9 +47,9 @@ def close(
     return trio.run(closing)
 
 
-def staged(root: Path, files: Mapping[str, str | bytes], entry: str = "tool.py", **more: Any) -> Graph:
+def staged(folder: Path, files: Mapping[str, str | bytes], entry: str = "tool.py", **more: Any) -> Graph:
     """The graph of an entry in a tree made of these files."""
-    return close(write(root, files) / entry, **more)
+    return close(write(folder, files) / entry, **more)
 
 
 def refusal(action: Any, *args: Any, **more: Any) -> tuple[str, tuple[str, ...]]:

@@ -63,16 +63,17 @@ def _optional(check: Check) -> Check:
     return lambda value: None if value is None else check(value)
 
 
-def _many(check: Check, what: str, most: int = 64) -> Check:
+def _many(check: Check, what: str, most: int = 64, *, told: bool = True) -> Check:
     def many(value: Any) -> str | None:
         if type(value) is not list:
             return f"must be a list of {what}"
         if len(value) > most:
             return f"has {len(value)} entries, at most {most} are allowed"
-        for item in value:
+        for index, item in enumerate(value):
             problem = check(item)
             if problem is not None:
-                return f"{quoted(item) if type(item) is str else type(item).__name__}: {problem}"
+                # security: who writes a secret where its name belongs would find it in the log
+                return f"{quoted(item) if told and type(item) is str else f'entry {index}'}: {problem}"
         return None if len(set(value)) == len(value) else "names an entry twice"
 
     return many
@@ -201,8 +202,8 @@ FIELDS: Mapping[str, Check] = {
     "allow_repeat": _flag, "dangerous": _flag, "read_only": _flag, "cacheable": _flag, "open_world": _flag, "meta": _meta,
     "includes": _many(_dotted, "names of modules", 1024), "data": _many(_data_path, "paths", 1024),
     "layers": _many(_layer, "names of layers"),
-    "network": _network, "credentials": _many(_capability, "names of capabilities"),
-    "environment": _many(_variable, "names of environment variables"), "limits": _limits,
+    "network": _network, "credentials": _many(_capability, "names of capabilities", told=False),
+    "environment": _many(_variable, "names of environment variables", told=False), "limits": _limits,
     "streams": _flag, "context": _optional(_identifier), "module": _dotted, "qualname": _dotted,
 }  # fmt: skip  one field a line would hide the groups
 

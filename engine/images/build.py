@@ -4,7 +4,7 @@ Its job: read a requirements file strictly, let pip download those wheels, say w
 Not its job: unpacking or checking wheels (``staging/wheels.py``), keeping layers (``staging/layers.py``).
 Laws:
 1. A requirement without a hash, or a line that is anything but a pinned requirement, refuses before pip runs (tests/unit/test_layers.py).
-2. No code of a package runs: wheels only, no dependencies, no builds (tests/security/test_staging.py).
+2. No code of a package runs: wheels only, no dependencies, no builds (tests/security/test_layer_wheels.py).
 """
 
 import dataclasses

@@ -26,6 +26,7 @@ _SCRATCH = 1 << 1 | _READ | 1 << 4 | 1 << 5 | 1 << 7 | 1 << 8 | 1 << 12 | 1 << 1
 _FILE_BITS = {1: 13, 2: 14, 3: 15, 4: 15}  # from ABI 5 on: 16
 _DEVICES = ("null", "zero", "full", "random", "urandom")
 _UIDS = ("/run/stockade/uids", 65_600, 1024)  # above the 16 bits that services use, below the first subordinate id (subuid(5))
+_UNCOUNTED = 1 << 22  # PID_MAX_LIMIT: more tasks than a host can have
 _STACK_BYTES = 256 << 10  # per thread; 64 of them stay below 16 MiB of address space
 _NAMESPACES = ("pid", "ipc", "uts", "cgroup", "network", "mount")
 _ALWAYS = ("user_namespace_or_root", "mount_namespace", "pid_namespace", "private_root", "no_new_privileges", "capabilities", "seccomp", "rlimits")
@@ -39,7 +40,7 @@ class Places:
     mountpoint: Path
     empty: Path
     syscalls: Path
-    scratch: Path | None = None  # only without the wall: two slots that the supervisor made
+    scratch: Path  # only without the wall: where each worker's own folder is made
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -86,7 +87,7 @@ def make(resolved: Resolved, facts: HostFacts, places: Places, content: Content)
         "scratch": "/tmp" if walls else str(places.scratch),  # noqa: S108 - the jail's own, a mount that nobody else sees
         "landlock": _landlock(resolved, facts, content),
         "filters": filters,
-        "limits": _limits(resolved, facts),
+        "limits": _limits(resolved, facts, walls),
         "cgroup_limits": _cgroup_limits(resolved, facts) if walls else {},
         "preload": list(content.preload),
         "python": [inside, f"{inside}/lib-dynload"],
@@ -158,15 +159,16 @@ def _landlock(resolved: Resolved, facts: HostFacts, content: Content) -> dict[st
     }
 
 
-def _limits(resolved: Resolved, facts: HostFacts) -> dict[str, int]:
+def _limits(resolved: Resolved, facts: HostFacts, walls: bool) -> dict[str, int]:
     limits = resolved.limits
-    others = 3 if facts.way is Way.ROOT else 4  # the child's main thread, its spare sibling, pid 1, and the monitor where it has the same uid
+    others = 3 if facts.way is Way.ROOT else 4  # the main thread, the spare sibling, pid 1, and the monitor where it has the same uid
     return {
         "cpu_s": max(1, -(-limits.cpu_ms // 1000)),
         "memory_bytes": limits.memory_bytes,
         "file_bytes": limits.scratch_bytes,
         "descriptors": limits.descriptors,
-        "tasks": limits.threads + others,
+        # without the wall the uid is the user's own, and everything the user runs would count (RLIMIT_NPROC, setrlimit(2))
+        "tasks": limits.threads + others if walls else _UNCOUNTED,
         "stack_bytes": _STACK_BYTES,
     }
 
@@ -186,6 +188,8 @@ def _means(order: Mapping[str, Any], facts: HostFacts) -> dict[str, str]:
         kernel |= {"scratch": "tmpfs size", "scratch_inodes": "tmpfs nr_inodes"}
         kernel |= {"memory": "RLIMIT_AS + memory cgroup"} if "memory" in order["cgroup_limits"] else {}
         kernel |= {"threads": "RLIMIT_NPROC + pids cgroup"} if "pids" in order["cgroup_limits"] else {}
+    else:
+        del kernel["threads"]
     return host | kernel
 
 

@@ -4,7 +4,7 @@ Its job: publish a graph, open a bundle with every file checked.
 Not its job: closing the graph (``graph.py``), how a folder is sealed (``sealed.py``), mounting it.
 Laws:
 1. Equal sources have one digest, wherever they lie and whoever stages them (tests/unit/test_bundle.py).
-2. A bundle that is opened holds exactly the bytes of its digest (tests/security/test_staging.py).
+2. A bundle that is opened holds exactly the bytes of its digest (tests/security/test_staged_bytes.py).
 """
 
 import dataclasses

@@ -4,7 +4,7 @@ Its job: follow imports from one script or package, take the data files it lists
 Not its job: parsing (handed in, in a restricted child), publishing (``bundle.py``), granting layers (``loading.py``).
 Laws:
 1. The graph is closed or refused: nothing is missing at run time in silence (tests/unit/test_graph.py).
-2. The bytes in it are the bytes that were parsed, each file read once (tests/security/test_staging.py).
+2. The bytes in it are the bytes that were parsed, each file read once (tests/security/test_staged_bytes.py).
 3. Only the entry's own root is looked at (tests/security/test_staging.py).
 """
 
@@ -110,7 +110,9 @@ def _locate(source: Path, root: Path | None) -> tuple[Path, str, str | None]:
         raise error_for("refused.source_missing", f"{source.name} is neither a .py file nor a package folder")
     parts = list(place.relative_to(base).parts)
     parts[-1] = parts[-1] if folder else place.stem
-    if parts[-1] == "__init__" and len(parts) > 1:
+    if parts[-1] == "__init__":
+        if len(parts) == 1:
+            raise error_for("refused.source_missing", "__init__.py is a part of its package: name the package's folder")
         parts.pop()
     entry = ".".join(parts)
     if not facts.is_module(entry) or not all(part.isidentifier() for part in parts):

@@ -4,7 +4,7 @@ Its job: ``rates/*.csv`` and ``rates/**`` beneath the root; ``*`` and ``?`` stay
 Not its job: reading the files. Names that begin with a dot match only a dot that is written, and code is never data:
 ``data=["**"]`` must not carry ``.env`` or a module that nobody parsed.
 Laws:
-1. One walk per pattern, linear in names times pattern length: no pattern can stall it (tests/unit/test_graph.py).
+1. One walk per pattern, linear in names times pattern length: no pattern can stall it (tests/unit/test_patterns.py).
 2. No pattern leaves the root, passes through a link, or takes code (tests/security/test_staging.py).
 """
 

@@ -5,7 +5,7 @@ Not its job: what a manifest says beyond its files (``bundle.py``, ``layers.py``
 Laws:
 1. The digest is that of ``manifest.json``, and that holds the digest of each file (tests/unit/test_bundle.py).
 2. A name appears whole or not at all; whoever comes second checks what is there (tests/unit/test_bundle.py).
-3. Only the owner can reach a store: shared or foreign folders refuse (tests/security/test_staging.py).
+3. Only the owner can reach a store: shared or foreign folders refuse (tests/security/test_staged_bytes.py).
 """
 
 import dataclasses

@@ -5,7 +5,7 @@ Not its job: which files are wanted (``imports.py``, ``patterns.py``), what they
 The rule for links is the simple one: a link is refused wherever it would be used, even when its target lies inside.
 Laws:
 1. No link is followed and nothing that is not a regular file is opened (tests/security/test_staging.py).
-2. A file is opened once; bytes that change while they are read, or before all are read, refuse (tests/security/test_staging.py).
+2. A file is opened once; bytes that change while they are read, or before all are read, refuse (tests/security/test_staged_bytes.py).
 3. Names in errors are relative to the root (tests/unit/test_graph.py).
 """
 

@@ -4,7 +4,7 @@ Its job: the pin, the archive's own form, each member against RECORD, what belon
 Not its job: fetching wheels (``images/build.py``), writing a layer (``layers.py``).
 Laws:
 1. Only bytes that a pin and RECORD both name come through (tests/unit/test_layers.py).
-2. No member leaves the layer, none is a link, none is larger than it says (tests/security/test_staging.py).
+2. No member leaves the layer, none is a link, none is larger than it says (tests/security/test_layer_wheels.py).
 3. What starts by itself (``.pth``, scripts, byte code) never comes through, and is named (tests/unit/test_layers.py).
 """
 

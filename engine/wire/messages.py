@@ -7,7 +7,7 @@ Laws:
 2. Nothing is built before the payload's structure is known to be sound and small enough (tests/security/test_wire_hostile.py).
 3. A map with one key twice has no value: two readers could disagree about it (tests/security/test_wire_hostile.py).
 4. Both codecs of the guest write the same bytes and refuse the same values (tests/agreement/test_codecs.py).
-5. A fault names types, messages and fields, never what was sent (tests/security/test_wire_hostile.py).
+5. A fault names types, messages and fields, never what was sent (tests/security/test_wire_order.py).
 """
 
 import dataclasses
@@ -104,9 +104,15 @@ class Init(Message):
 
     NUMBER = 1
     FIELDS = _fields(
-        bundle=_text, root=_text, entry=_text, layers=_texts, tool=_text_or_none, declaration=_text_or_none, environment=_text_map,
+        bundle=_text,
+        root=_text,
+        entry=_text,
+        layers=_texts,
+        tool=_text_or_none,
+        declaration=_text_or_none,
+        environment=_text_map,
         bounds=_count_map,
-    )  # fmt: skip
+    )
     bundle: str
     root: str
     entry: str
@@ -307,10 +313,15 @@ _unpackb = msgpack.fallback.unpackb if sys.version_info[:2] == (3, 12) else msgp
 
 # The whole length of an item by its first byte; 0 where more must be read. Maps and arrays count as their head alone.
 _WIDTHS = bytes(
-    [1] * 0xA0 + list(range(1, 33)) + [1] * 4  # fixint, fixmap, fixarray; fixstr; nil, unused, false, true
-    + [0] * 6 + [5, 9] + [2, 3, 5, 9] * 2 + [0] * 5  # bin, ext; float32, float64; uint, int; fixext
-    + [0, 0, 0] + [3, 5] * 2 + [1] * 32  # str8, str16, str32; array and map of 16 and 32; negative fixint
-)  # fmt: skip
+    [1] * 0xA0  # fixint, fixmap, fixarray
+    + [1 + size for size in range(32)]  # fixstr
+    + [1] * 4  # nil, unused, false, true
+    + [0] * 6  # bin, ext
+    + [5, 9, 2, 3, 5, 9, 2, 3, 5, 9]  # float, uint, int
+    + [0] * 8  # fixext, str
+    + [3, 5, 3, 5]  # array, map
+    + [1] * 32  # negative fixint
+)
 _SLACK = 64  # a message's own head, number and fields
 
 

@@ -5,7 +5,7 @@ Not its job: moving bytes and waiting (``supervision/pump.py``), clocks (``super
 Laws:
 1. A pair of state and message that no table allows is a fault: ours an EngineBug, theirs a RemoteFault (tests/unit/test_session.py).
 2. After a RemoteFault nothing is decoded again; each further ``next`` raises it anew (tests/unit/test_session.py).
-3. The first answer is the only one; a single byte after it is a fault (tests/security/test_wire_hostile.py).
+3. The first answer is the only one; a single byte after it is a fault (tests/security/test_wire_order.py).
 4. What may not come, or would be too much, is refused from its first six bytes, before its body is awaited (tests/unit/test_session.py).
 
     NEW --Init--> STARTING --Ready--> READY --Describe--> DESCRIBING --Declarations--> ANSWERED

@@ -27,6 +27,7 @@ from engine.wire.framing import RemoteFault
 
 _ANSWER_BYTES = 1 << 20
 _ANSWER_SECONDS = 10.0  # a fork on a loaded machine; beyond it the launcher is taken for dead
+_LEAVE_SECONDS = 3.0  # a second more than the launcher gives its jails
 _ENVIRONMENT = {"LC_ALL": "C.UTF-8", "MALLOC_ARENA_MAX": "1", "PATH": "/nonexistent", "TZ": "UTC"}  # one arena: 64 threads fit RLIMIT_AS
 
 
@@ -81,13 +82,13 @@ class Launcher:
     async def close(self) -> None:
         """End it and everything below it; returns when it is buried."""
         self.dead = True
-        self._control.close()
-        try:
-            signal.pidfd_send_signal(self._pidfd, signal.SIGKILL)
-        except ProcessLookupError:
-            pass  # it is gone already
-        with trio.CancelScope(shield=True, deadline=trio.current_time() + _ANSWER_SECONDS):
-            await trio.lowlevel.wait_readable(self._pidfd)
+        self._control.close()  # it ends its jails, gives back what they borrowed, and leaves
+        with trio.CancelScope(shield=True):
+            with trio.move_on_after(_LEAVE_SECONDS) as left:
+                await trio.lowlevel.wait_readable(self._pidfd)
+            if left.cancelled_caught:
+                signal.pidfd_send_signal(self._pidfd, signal.SIGKILL)
+                await trio.lowlevel.wait_readable(self._pidfd)
             self._process.wait()
         os.close(self._pidfd)
         os.close(self._errors)

@@ -10,11 +10,15 @@ Laws:
 
 import os
 import select
+import shutil
 import signal
 import socket
 import struct
 import sys
+import tempfile
 from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
 
 import trio
 
@@ -144,6 +148,7 @@ class Jail:
         self._numbers = iter(range(1, 1 << 62))
         self._number = 0
         self.enforced: Mapping[str, int] = {}
+        self._scratch: Path | None = None
         self.oom = plan.order["cgroup_limits"].get("memory") is not None
 
     @classmethod
@@ -151,11 +156,12 @@ class Jail:
         """A jail whose zygote waits. Raises HostError naming the step that failed, or the protection that is not in force."""
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         jail = cls(launcher, plan, ours)
+        order = jail._with_scratch(plan.order)
         ours.setblocking(False)
         ours.setsockopt(socket.SOL_SOCKET, _SO_PASSPIDFD, 1)
         try:
             with theirs:
-                jail._number, _, jail._monitor = await launcher.order("jail", plan.order, theirs)
+                jail._number, _, jail._monitor = await launcher.order("jail", order, theirs)
             await jail._report(seconds)
             return jail
         except BaseException:
@@ -225,6 +231,8 @@ class Jail:
             if pidfd >= 0:
                 os.close(pidfd)
         self._first = self._monitor = -1
+        if self._scratch is not None:
+            shutil.rmtree(self._scratch, ignore_errors=True)
         if scope.cancelled_caught:
             raise HostError("engine_failed.not_clean", "a jail's process outlived its SIGKILL by five seconds")
 
@@ -235,6 +243,18 @@ class Jail:
         with socket.socket(fileno=os.dup(self._control.fileno())) as any_channel:
             _, told, _ = await self._launcher.order("oom", {"number": self._number}, any_channel)
         return int(told["kills"])
+
+    def _with_scratch(self, order: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Without the wall there is no mount to keep scratch in: two folders of this worker's own, removed with it."""
+        if self._plan.walls:
+            return order
+        try:
+            self._scratch = Path(tempfile.mkdtemp(prefix="worker-", dir=order["scratch"]))
+            for slot in ("0", "1"):
+                (self._scratch / slot).mkdir(mode=0o700)
+        except OSError as error:
+            raise HostError("refused.storage", f"no scratch folder could be made: {error.strerror}") from None
+        return {**order, "scratch": str(self._scratch)}
 
     async def _report(self, seconds: float) -> None:
         data = b""

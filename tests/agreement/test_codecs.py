@@ -27,8 +27,11 @@ GUEST = Path(wire.__file__).parent
 
 # number, fields, frame in hex: written by hand from the msgpack specification
 GOLDEN: list[tuple[int, list[Any], str]] = [
-    (wire.INIT, ["b", "/r", "e", ["l"], None, "d", {"A": "1"}, {"n": 300}],
-     "0000001a 99 01 a162 a22f72 a165 91a16c c0 a164 81a141a131 81a16ecd012c"),
+    (
+        wire.INIT,
+        ["b", "/r", "e", ["l"], None, "d", {"A": "1"}, {"n": 300}],
+        "0000001a 99 01 a162 a22f72 a165 91a16c c0 a164 81a141a131 81a16ecd012c",
+    ),
     (wire.DESCRIBE, [], "00000002 91 02"),
     (wire.CALL, ["t", {"x": [1, -1, 2.5]}, "c"], "00000015 94 03 a174 81a17893 01 ff cb4004000000000000 a163"),
     (wire.HOST_REPLY, [200, False, "no"], "00000008 94 04 ccc8 c2 a26e6f"),
@@ -42,7 +45,7 @@ GOLDEN: list[tuple[int, list[Any], str]] = [
     (wire.HOST_CALL, [1 << 40, "n", {}], "0000000e 94 16 cf0000010000000000 a16e 80"),
     (wire.RESULT, [[-(1 << 63), -129, -40000]], "00000014 92 17 93 d38000000000000000 d1ff7f d2ffff63c0"),
     (wire.FAILURE, ["exit", "SystemExit", ""], "00000013 94 18 a465786974 aa53797374656d45786974 a0"),
-]  # fmt: skip
+]
 
 TEXT = st.text(st.characters(codec="utf-8"), max_size=40)
 SCALARS = st.none() | st.booleans() | st.integers(-(1 << 63), (1 << 63) - 1) | st.floats(allow_nan=False, allow_infinity=False) | TEXT

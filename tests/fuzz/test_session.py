@@ -23,16 +23,28 @@ EXAMPLES = int(os.environ.get("STOCKADE_FUZZ_EXAMPLES", "1000"))
 INIT = Init(bundle="b", root="/r", entry="e", layers=[], tool="t", declaration=None, environment={}, bounds={})
 
 LEAVES = (
-    st.none() | st.booleans() | st.integers(-(1 << 63), (1 << 64) - 1) | st.floats() | st.text(max_size=9) | st.binary(max_size=9)
-    | st.builds(msgpack.ExtType, st.integers(0, 127), st.binary(max_size=9)) | st.just(msgpack.Timestamp(1, 1))
-)  # fmt: skip
+    st.none()
+    | st.booleans()
+    | st.integers(-(1 << 63), (1 << 64) - 1)
+    | st.floats()
+    | st.text(max_size=9)
+    | st.binary(max_size=9)
+    | st.builds(msgpack.ExtType, st.integers(0, 127), st.binary(max_size=9))
+    | st.just(msgpack.Timestamp(1, 1))
+)
 VALUES = st.recursive(LEAVES, lambda inner: st.lists(inner, max_size=9) | st.dictionaries(LEAVES, inner, max_size=5), max_leaves=20)
 NUMBERS = st.sampled_from(sorted(FROM_WORKER)) | st.integers(0, 127)
 LIKELY = {
-    16: (st.none(),), 17: (st.lists(VALUES, max_size=3),), 18: (VALUES,), 19: (st.floats(), st.none(), st.text(max_size=9)), 20: (VALUES,),
+    16: (st.none(),),
+    17: (st.lists(VALUES, max_size=3),),
+    18: (VALUES,),
+    19: (st.floats(), st.none(), st.text(max_size=9)),
+    20: (VALUES,),
     21: (st.sampled_from(["info", "error", "fatal"]), st.text(max_size=9), st.dictionaries(st.text(max_size=9), VALUES, max_size=3)),
-    22: (st.integers(-1, 9), st.text(max_size=9), st.just({})), 23: (VALUES,), 24: (st.just("exit"), st.text(max_size=9), st.just("")),
-}  # fmt: skip
+    22: (st.integers(-1, 9), st.text(max_size=9), st.just({})),
+    23: (VALUES,),
+    24: (st.just("exit"), st.text(max_size=9), st.just("")),
+}
 # heads that promise much, nest deeply, or say where to look next: the parts lies are made of
 HEADS = [b"\x91", b"\x81", b"\xa1a", b"\xdd\xff\xff\xff\xff", b"\xdf\0\0\x0f\xff", b"\xdb\0\0\1\0", b"\xd7\xff", b"\xcb\x7f\xf0"]
 HEADS += [b"\xc9\0\0\0\1\xff", *(b"\xdd" + struct.pack(">I", count) for count in (1, 100, 4000, 1 << 31))]

@@ -82,6 +82,7 @@ FENCES = (
             "engine/egress/": "the only way out of a jail",
             "engine/worker/launcher.py": "the socket pair to the launcher's program",
             "engine/worker/native.py": "the socket pairs of a worker's channel",
+            "engine/worker/parser.py": "the socket pair to a process that parses",
             "worker_images/enter/": "the other end of those pairs, which receives descriptors",
         },
     ),
@@ -104,7 +105,11 @@ FENCES = (
         danger="running or importing source",
         looks=tuple(_RUNNING.split()),
         trees=EVERYWHERE,
-        homes={"worker_images/guest/loader.py": "imports the tool, inside the jail"},
+        homes={
+            "worker_images/guest/loader.py": "imports the tool, inside the jail",
+            "worker_images/enter/runtime.py": "loads the guest and the carried files by a fixed list, before any order",
+            "worker_images/enter/zygote.py": "imports standard modules by the operator's list, inside the jail",
+        },
     ),
     Fence(
         danger="compiling source",

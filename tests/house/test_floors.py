@@ -13,16 +13,16 @@ from tests.house.reading import PROJECT, Import, Source, imports, sources, withi
 
 # Each row is a floor, lowest first; "name/" is a folder, "name.py" a file of engine/ itself.
 FLOORS: tuple[tuple[str, ...], ...] = (
-    ("errors.py", "outcome.py", "limits.py", "places.py"),
+    ("errors.py", "outcome.py", "limits.py", "places.py", "events.py"),
     ("authoring/",),  # the guest carries these and errors.py, nothing else
-    ("declaration.py", "checking.py"),
+    ("declaration.py", "checking.py", "misfits.py"),
     ("policy/",),
     ("staging/",),
     ("wire/",),
     ("jail/",),
     ("worker/", "images/"),
     ("supervision/", "egress/", "results/"),
-    ("call.py", "loading.py", "host.py"),
+    ("call.py", "loading.py", "preparing.py", "state.py", "host.py"),
     ("runtime/",),
     ("cells/",),
     ("attack/", "batch.py"),
@@ -34,11 +34,11 @@ FIRST_WITH_TRIO = "worker/"
 
 STANDARD = sys.stdlib_module_names | {"_sha2", "annotationlib"}  # the last two came with 3.12 and 3.14
 CARRIED = ("engine.errors", "engine.authoring")
-STANDARD_ONLY = {"errors.py", "outcome.py", "limits.py", "places.py", "authoring/"}
+STANDARD_ONLY = {"errors.py", "outcome.py", "limits.py", "places.py", "events.py", "authoring/"}
 
 # folder below worker_images -> what it may import besides the standard library and its own files
 JAILED: dict[str, tuple[str, ...]] = {
-    "enter": ("guest.wire",),
+    "enter": ("guest",),  # loaded before any jail is made, so that every child finds it
     "guest": CARRIED,
     "attacks": ("engine",),  # staged like any tool, so `engine` is the authoring package there
     "wasm": ("wasmtime",),

@@ -111,7 +111,7 @@ def test_a_full_disk_leaves_nothing(tmp_path: Path, graph: Graph, monkeypatch: p
         raise OSError(28, "No space left on device")
 
     with monkeypatch.context() as patch:
-        patch.setattr(sealed.os, "fsync", full)
+        patch.setattr(os, "fsync", full)
         code, lines = refusal(publish, graph, tmp_path / "stage")
     assert (code, lines[0].rpartition(": ")[2]) == ("refused.storage", "No space left on device")
     assert [path for path in (tmp_path / "stage").rglob("*") if path.is_file()] == []

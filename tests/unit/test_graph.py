@@ -8,7 +8,6 @@ import pytest
 
 from engine.staging.facts import Written
 from engine.staging.graph import unmet
-from engine.staging.patterns import fits
 from engine.staging.sources import GraphBounds
 from tests.staged import close, refusal, staged, write
 
@@ -96,6 +95,46 @@ def test_the_graph_says_what_was_asked_and_what_is_needed(tmp_path: Path) -> Non
         Written(tool="f", file="tool.py", line=5, data=("d/*.csv",), layers=("b-1",)),
         Written(tool="f", file="part.py", line=3, includes=("more.*",), layers=("a",)),
     )
+
+
+def test_the_same_package_by_other_ways(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A package is the same from within its folder, with a trailing ``..``, and by its __init__ below a root."""
+    graph = staged(tmp_path, {"pkg/__init__.py": "from . import a", "pkg/a.py": "", "pkg/b/c.py": ""}, "pkg")
+    monkeypatch.chdir(tmp_path / "pkg")
+    assert close(Path()) == close(tmp_path / "pkg" / "b" / "..") == close(tmp_path / "pkg" / "__init__.py", root=tmp_path) == graph
+
+
+@pytest.mark.parametrize(
+    ("files", "entry", "more", "code", "line"),
+    [
+        ({"pkg/a.py": ""}, "pkg", {}, "refused.source_missing", "pkg holds no __init__.py: name a script, or give the package one"),
+        ({"pkg/a.txt": ""}, "pkg/a.txt", {}, "refused.source_missing", "a.txt is neither a .py file nor a package folder"),
+        (
+            {"pkg/__init__.py": ""},
+            "pkg/__init__.py",
+            {},
+            "refused.source_missing",
+            "__init__.py is a part of its package: name the package's folder",
+        ),
+        ({"a.py": "", "b/c.py": ""}, "a.py", {"root": "b"}, "refused.source_path", "a.py is not below its root"),
+    ],
+)
+def test_what_is_no_entry_refuses(tmp_path: Path, files: Files, entry: str, more: dict[str, str], code: str, line: str) -> None:
+    """A folder without __init__, another kind of file, a package's inner file or a file outside the root is no entry."""
+    roots = {key: tmp_path / value for key, value in more.items()}
+    assert refusal(staged, tmp_path, files, entry, **roots) == (code, (line,))
+
+
+def test_includes_may_name_what_is_elsewhere(tmp_path: Path) -> None:
+    """An include of a standard module or of a layer's is noted like an import of it, whole packages too."""
+    graph = staged(tmp_path, {"tool.py": asking(includes=["xml.dom", "json.*", "yaml.*"])})
+    assert (graph.standard, dict(graph.externals)) == (frozenset({"xml.dom", "json"}), {"yaml": "tool.py:2"})
+
+
+def test_a_star_finds_names_told_before_and_after(tmp_path: Path) -> None:
+    """A package that is starred after it was read gives its submodules as well."""
+    files = {"tool.py": "import p, q", "p/__init__.py": "__all__ = ['a']", "p/a.py": "", "q.py": "import r", "r.py": "from p import *"}
+    assert "p/a.py" in staged(tmp_path, files).files
 
 
 def test_what_no_layer_holds_is_told_with_its_line(tmp_path: Path) -> None:
@@ -231,57 +270,6 @@ def test_a_bad_inline_table_refuses(tmp_path: Path, table: str, line: str) -> No
     assert refusal(staged, tmp_path, {"tool.py": INLINE.format(table)}) == ("refused.source_literals", (line,))
 
 
-@pytest.mark.parametrize(
-    ("pattern", "taken"),
-    [
-        ("a.csv", ["a.csv"]),
-        ("*.csv", ["a.csv"]),
-        ("?.csv", ["a.csv"]),
-        ("*", ["a.csv", "b.txt"]),
-        ("**", ["a.csv", "b.txt", "d/e/g.csv", "d/f.csv"]),
-        ("**/*.csv", ["a.csv", "d/e/g.csv", "d/f.csv"]),
-        ("d/*.csv", ["d/f.csv"]),
-        ("d/**", ["d/e/g.csv", "d/f.csv"]),
-        ("d/**/**/g.csv", ["d/e/g.csv"]),
-        ("*/*/g*", ["d/e/g.csv"]),
-        (".env", [".env"]),
-        (".h/*", [".h/x"]),
-    ],
-)
-def test_a_pattern_takes_what_it_says(tmp_path: Path, pattern: str, taken: list[str]) -> None:
-    """Patterns are anchored at the root; stars stay in one name or span folders, and neither takes hidden names or code."""
-    names = ["a.csv", "b.txt", "d/f.csv", "d/e/g.csv", ".env", ".h/x", "m.py", "n.so", "o.pyc", "p.pth", "q.so.1", "__pycache__/r.csv"]
-    graph = staged(tmp_path, {**dict.fromkeys(names, ""), "tool.py": asking(data=[pattern])})
-    assert sorted(set(graph.files) - {"tool.py"}) == taken
-
-
-@pytest.mark.parametrize("pattern", ["", "/a", "a/", "../a", "a/../b", "./a", "a//b", "a\\b", "[ab]", "a**", "a\n", "C:/a", "a./b", " a"])
-def test_what_is_no_pattern_refuses(tmp_path: Path, pattern: str) -> None:
-    """Absolute, upward, empty and foreign spellings are refused before anything is looked at."""
-    code, lines = refusal(staged, tmp_path, {"tool.py": asking(data=[pattern]), "a": "", "b": ""})
-    assert (code, lines[0].partition(" data pattern")[2]) == (
-        "refused.source_literals",
-        ": write it relative to the root with *, ? and ** between slashes, without ..",
-    )  # fmt: skip - one value
-
-
-def test_a_package_gives_data_of_its_own_only(tmp_path: Path) -> None:
-    """Patterns of a package start with its name; what lies beside it is not found."""
-    files = {"pkg/__init__.py": asking(data=["pkg/*.csv"]), "pkg/a.csv": "", "b.csv": ""}
-    assert sorted(staged(tmp_path, files, "pkg").files) == ["pkg/__init__.py", "pkg/a.csv"]
-    write(tmp_path, {"pkg/__init__.py": asking(data=["*.csv"])})
-    assert refusal(close, tmp_path / "pkg") == (
-        "refused.source_literals",
-        ("pkg/__init__.py:2: '*.csv' matches no data file beneath the root: start it with pkg/",),
-    )  # fmt: skip - one value
-
-
-def test_no_pattern_stalls() -> None:
-    """A pattern of many stars against a long name takes steps, not ages."""
-    assert fits("*a" * 100 + "b", "a" * 250) is False
-    assert fits("*a" * 100, "a" * 250) is True
-
-
 TREE: Files = {"tool.py": "import a\n" + asking(data=["d/*"]), "a.py": "import b", "b.py": "", "d/1": "12", "d/2": "34"}
 
 
@@ -318,7 +306,7 @@ def answering(answer: Any) -> Any:
 
 FACTS: dict[str, Any] = {"ok": True, "imports": [], "dynamic": [], "tools": [], "problems": []}
 ROW = ["import", "a", [], 0, 1, False, False]
-ASKED = {"includes": [], "data": [], "layers": []}
+ASKED: dict[str, list[Any]] = {"includes": [], "data": [], "layers": []}
 
 
 @pytest.mark.parametrize(

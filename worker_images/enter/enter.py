@@ -130,7 +130,8 @@ def _device(root: str, name: str) -> None:
     place = f"{root}/dev/{name}"
     os.close(os.open(place, os.O_CREAT | os.O_WRONLY | os.O_CLOEXEC, 0o666))
     kernel.mount(f"bind /dev/{name}", f"/dev/{name}", place, None, kernel.MS_BIND)
-    kernel.mount_attributes(f"confine /dev/{name}", place, kernel.ATTR_NOSUID | kernel.ATTR_NOEXEC, recursive=False)
+    # security: without read-only a tool sets the times of the host's own node, which every other jail can read; writing to it stays possible
+    kernel.mount_attributes(f"confine /dev/{name}", place, kernel.ATTR_RDONLY | kernel.ATTR_NOSUID | kernel.ATTR_NOEXEC, recursive=False)
 
 
 def _slot(root: str, number: int, slots: dict[str, int]) -> None:

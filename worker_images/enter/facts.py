@@ -52,9 +52,7 @@ def _capabilities() -> int:
 
 
 def _peer_pidfd() -> bool:
-    one, other = _socket.socketpair() if hasattr(_socket, "socketpair") else (None, None)
-    if one is None:
-        return False
+    one, other = _socket.socketpair()
     try:
         one.setsockopt(_socket.SOL_SOCKET, _SO_PASSPIDFD, 1)
         return True

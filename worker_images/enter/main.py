@@ -14,17 +14,19 @@ import sys
 
 sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 
-import _signal  # noqa: E402 - the path above comes first
-import _socket  # noqa: E402
-import _thread  # noqa: E402
-import gc  # noqa: E402
-from typing import Any  # noqa: E402
+import _signal
+import _socket
+import _thread
+import gc
+import time
+from typing import Any
 
-from enter import enter, facts, kernel, reader, slots, zygote  # noqa: E402
-from enter.runtime import Runtime, settle  # noqa: E402
+from enter import enter, facts, kernel, reader, slots, zygote
+from enter.runtime import Runtime
 
 _CONTROL = 3
 _ORDER_BYTES = 1 << 20
+_END_SECONDS = 2.0  # for jails that were sent a SIGKILL to be gone, a thousand times what one takes
 
 
 class Jail:
@@ -61,6 +63,18 @@ class Launcher:
                     self._bury()
                 elif not self._order():
                     return
+
+    def end(self) -> None:
+        """End every jail and give back what they borrowed; the supervisor has let go, or is gone."""
+        for pid in self._jails:
+            try:
+                os.kill(pid, _signal.SIGKILL)  # a child of ours that nobody waits for but us: its number is its own
+            except ProcessLookupError:
+                continue
+        deadline = time.monotonic() + _END_SECONDS
+        while (self._jails or self._lingering) and time.monotonic() < deadline:
+            self._bury()
+            time.sleep(0.001)
 
     def _order(self) -> bool:
         data, descriptors = zygote.receive(self._control, _ORDER_BYTES, 1)
@@ -150,6 +164,8 @@ def _monitor(plan: enter.Plan, launcher: int, channel: int, borrowed: list[int],
             os.close(alive)
             while os.wait()[0] != pid:
                 continue
+            if not plan["walls"]:
+                zygote.end_orphans(set())
         except kernel.Step as step:
             control.send(zygote.failure(step))
     finally:
@@ -165,7 +181,7 @@ def _first(plan: enter.Plan, alive: int, control: _socket.socket, runtime: Runti
             if plan["walls"]:
                 _die_with_monitor(alive)
                 enter.build_root(plan)
-                settle(plan["python"])
+                runtime.settle(plan["python"], walls=True)
                 enter.become_nobody(plan)
                 _die_with_monitor(alive)  # the change of uid cleared it
                 zygote.preload(plan["preload"])
@@ -174,7 +190,8 @@ def _first(plan: enter.Plan, alive: int, control: _socket.socket, runtime: Runti
                 enter.lock(plan, ruleset)
             else:
                 _die_with_monitor(alive)
-                settle(plan["python"])
+                kernel.prctl("adopt orphans", kernel.PR_SET_CHILD_SUBREAPER, 1)
+                runtime.settle(plan["python"], walls=False)
                 zygote.preload(plan["preload"])
             _thread.stack_size(plan["limits"]["stack_bytes"])
             plan["limits"]["address_bytes"] = address + plan["limits"]["memory_bytes"]
@@ -232,7 +249,9 @@ def main() -> None:
     os.closerange(_CONTROL + 1, 1 << 20)
     enter.die_with(supervisor, "die with the supervisor")
     kernel.prctl("adopt orphans", kernel.PR_SET_CHILD_SUBREAPER, 1)
-    Launcher(_socket.socket(fileno=_CONTROL), Runtime(carried, package_folder)).run()
+    launcher = Launcher(_socket.socket(fileno=_CONTROL), Runtime(carried, package_folder))
+    launcher.run()
+    launcher.end()
 
 
 if __name__ == "__main__":

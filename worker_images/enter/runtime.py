@@ -12,11 +12,11 @@ import importlib
 import os
 import sys
 import types
-from typing import Any
+from collections.abc import Callable
 
 PYTHON_ROOT, GUEST_ROOT = "/python", "/guest"
 # what a tool's first lines name most; the rest is imported where the operator's list allows it
-_CARRIED = ("engine", "engine.errors", "engine.authoring.tool", "engine.authoring.schema", "engine.authoring.derive", "engine.authoring.convert", "engine.authoring.canonical")
+_CARRIED = ("engine", "engine.errors", *(f"engine.authoring.{name}" for name in ("tool", "schema", "derive", "convert", "canonical")))
 
 
 class Runtime:
@@ -38,11 +38,27 @@ class Runtime:
         sys.path[:] = before
         self.stdlib = os.path.dirname(os.path.abspath(os.__file__))
         images = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
-        _relocate([(self.stdlib, inside_stdlib()), (f"{carried}/engine", f"{GUEST_ROOT}/engine"), (images, GUEST_ROOT), (package_folder, GUEST_ROOT)])
+        self._moves = [
+            (self.stdlib, inside_stdlib()),
+            (f"{carried}/engine", f"{GUEST_ROOT}/engine"),
+            (images, GUEST_ROOT),
+            (package_folder, f"{GUEST_ROOT}/packages"),
+        ]
+        self._prefix = sys.prefix
+        _relocate(self._moves)
 
     def serve(self, channel: int, home: str) -> None:
         """Run the guest's program for one call in this, by now locked, process."""
         self._main.serve(channel, self.codec, home)
+
+
+    def settle(self, path: list[str], *, walls: bool) -> None:
+        """Point the interpreter at a jail's paths, or back at the host's own without the wall; imports are answered from there."""
+        if not walls:
+            _relocate([(new, old) for old, new in self._moves])
+        sys.path[:] = path
+        sys.path_importer_cache.clear()
+        _settle(PYTHON_ROOT if walls else self._prefix)
 
 
 def inside_stdlib() -> str:
@@ -50,20 +66,14 @@ def inside_stdlib() -> str:
     return f"{PYTHON_ROOT}/lib/python{sys.version_info[0]}.{sys.version_info[1]}"
 
 
-def settle(path: list[str]) -> None:
-    """Point the interpreter at a jail's paths; from here on imports are answered from there."""
-    sys.path[:] = path
-    sys.path_importer_cache.clear()
-    sys.prefix = sys.exec_prefix = sys.base_prefix = sys.base_exec_prefix = PYTHON_ROOT
+def _settle(prefix: str) -> None:
+    sys.prefix = sys.exec_prefix = sys.base_prefix = sys.base_exec_prefix = prefix
     sys.executable = ""
     sys.argv[:] = [""]
     sys.orig_argv[:] = []
-    sys._base_executable = ""  # type: ignore[attr-defined]
-    sys._stdlib_dir = inside_stdlib()  # type: ignore[attr-defined]
-    sys.modules.pop("__main__", None)
-    sys.modules["__main__"] = types.ModuleType("__main__")
-    # an interactive aid of start-up that this interpreter never had (-S), and the warnings of forked children
-    sys.flags.__class__  # noqa: B018
+    for name in ("_base_executable", "_stdlib_dir"):  # undocumented, and path names all the same
+        setattr(sys, name, "")
+    sys.modules["__main__"] = types.ModuleType("__main__")  # the launcher's own holds its control socket
 
 
 def _relocate(moves: list[tuple[str, str]]) -> None:
@@ -87,16 +97,16 @@ def _relocate(moves: list[tuple[str, str]]) -> None:
         if type(found) is types.FunctionType:
             found.__code__ = rewritten(found.__code__)
     for module in list(sys.modules.values()):
-        _relocate_module(module, moved)
+        if isinstance(module, types.ModuleType):  # typing puts two of its classes there
+            _relocate_module(module, moved)
 
 
-def _relocate_module(module: types.ModuleType, moved: Any) -> None:
+def _relocate_module(module: types.ModuleType, moved: Callable[[str], str]) -> None:
     if isinstance(getattr(module, "__file__", None), str):
         module.__file__ = moved(module.__file__)
     if isinstance(getattr(module, "__path__", None), list):
         module.__path__ = [moved(path) for path in module.__path__]
-    if isinstance(getattr(module, "__cached__", None), str):
-        module.__cached__ = moved(module.__cached__)
+    vars(module).pop("__cached__", None)
     spec = getattr(module, "__spec__", None)
     if spec is not None:
         if isinstance(spec.origin, str):

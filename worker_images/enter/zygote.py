@@ -81,6 +81,8 @@ class Zygote:
         self._poll.unregister(pidfd)
         os.close(pidfd)
         _, status, used = os.wait4(pid, 0)
+        if not self._plan["walls"]:  # inside the wall nothing can be forked, and the namespace ends what is left
+            end_orphans({living for _, living, _ in self._children.values()})
         empty(f"{self._plan['scratch']}/{slot}")
         micro = [int(seconds * 1_000_000) for seconds in (used.ru_utime, used.ru_stime)]
         self._control.send(ENDED.pack(b"X", number, status, *micro, used.ru_maxrss))
@@ -89,9 +91,13 @@ class Zygote:
 def lock_child(plan: Plan, descriptors: list[int], ruleset: int, folder: str, program: bytearray) -> None:
     """Make this process a stranger to its siblings and to pid 1, for good. Raises Step."""
     channel, out, err = descriptors
+    if not plan["walls"]:
+        kernel.prctl("die with the zygote", kernel.PR_SET_PDEATHSIG, _signal.SIGKILL)
     os.dup2(channel, _CHANNEL)
     os.dup2(out, 1)
     os.dup2(err, 2)
+    # security: the inherited one is shared with every jail, so flags set on it by one call would be read by the next
+    os.dup2(os.open("/dev/null", os.O_RDONLY | os.O_CLOEXEC), 0)
     if ruleset >= 0:
         kernel.landlock_enter(ruleset)
     os.closerange(_CHANNEL + 1, 1 << 20)  # security: the control socket and the siblings' rulesets go here
@@ -117,6 +123,21 @@ def lock_child(plan: Plan, descriptors: list[int], ruleset: int, folder: str, pr
         kernel.seccomp(bytes(program))
     # the kernel adds this process's credentials to the first byte: that is how the supervisor learns who we are
     os.write(_CHANNEL, b"\x01")
+
+
+def end_orphans(keep: set[int]) -> None:
+    """Without the wall: end every process that came down to us from a tool, until there is none."""
+    children = f"/proc/self/task/{os.getpid()}/children"
+    while True:
+        with open(children) as file:
+            found = {int(word) for word in file.read().split()} - keep
+        if not found:
+            return
+        for pid in found:
+            pidfd = os.pidfd_open(pid)  # ours and not waited for, so the number is still its own
+            _signal.pidfd_send_signal(pidfd, _signal.SIGKILL)
+            os.close(pidfd)
+            os.waitpid(pid, 0)
 
 
 def quiet_signals() -> None:
@@ -148,6 +169,8 @@ def receive(control: _socket.socket, size: int, wanted: int) -> tuple[bytes, lis
 
 def empty(slot: str) -> None:
     """Remove all that lies in a slot, whatever its depth or modes, with a fixed number of descriptors and no recursion."""
+    # security: the slot is its child's own too: closed by chmod it would end the jail, and a mode or a time left on it would reach the next call
+    os.chmod(slot, 0o700)
     top = os.open(slot, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     token = os.urandom(8).hex()  # security: a name that the child could not have put in the way
     moved = 0
@@ -167,6 +190,7 @@ def empty(slot: str) -> None:
                             os.rename(entry, f"{token}-{moved}", src_dir_fd=inner, dst_dir_fd=top)
                 finally:
                     os.close(inner)
+        os.utime(top, (0, 0))
     finally:
         os.close(top)
 

@@ -12,16 +12,16 @@ from engine.authoring import canonical
 from engine.authoring.tool import Tool
 
 
-def declarations(tools: list[Tool]) -> list[dict[str, Any]]:
+def declarations(tools: list[Tool[..., Any]]) -> list[dict[str, Any]]:
     """The declaration of each tool, as plain data."""
     return [tool.declaration for tool in tools]
 
 
-def named(tools: list[Tool], name: str) -> Tool | None:
+def named(tools: list[Tool[..., Any]], name: str) -> Tool[..., Any] | None:
     """The tool of that name, or None."""
     return next((tool for tool in tools if tool.name == name), None)
 
 
-def digest(tools: list[Tool]) -> str:
+def digest(tools: list[Tool[..., Any]]) -> str:
     """The digest of all declarations as they are here."""
     return canonical.digest(declarations(tools))

@@ -64,9 +64,10 @@ class GuestContext:
         return self._cancelled
 
     def _noted(self, frame: tuple[int, list[Any]]) -> bool:
-        if frame[0] == wire.CANCEL:
+        number = frame[0]
+        if number == wire.CANCEL:
             self._cancelled = True
-        return frame[0] != wire.HOST_REPLY
+        return number != wire.HOST_REPLY
 
 
 class GuestLog:

@@ -11,6 +11,7 @@ import importlib
 import sys
 from collections.abc import Iterator
 from types import ModuleType
+from typing import Any
 
 from engine.authoring.tool import Tool
 
@@ -23,9 +24,9 @@ def import_entry(entry: str, root: str, layers: list[str]) -> ModuleType:
     return importlib.import_module(entry)
 
 
-def tools_of(module: ModuleType) -> list[Tool]:
+def tools_of(module: ModuleType) -> list[Tool[..., Any]]:
     """The tools in the module's namespace, then those of its loaded submodules, each once, in order of definition."""
-    found: list[Tool] = []
+    found: list[Tool[..., Any]] = []
     for namespace in _namespaces(module):
         for value in list(vars(namespace).values()):
             if isinstance(value, Tool) and not any(value is known for known in found):

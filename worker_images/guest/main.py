@@ -60,7 +60,7 @@ def serve(descriptor: int, codec: wire.Codec, home: str) -> None:
     _, root, entry, layers, _, _, environment, _ = fields
     os.environ.clear()
     os.environ.update(environment | {"HOME": home, "TMPDIR": home})
-    tools: list[Tool] = []
+    tools: list[Tool[..., Any]] = []
     if not _guarded(link, "import", lambda: tools.extend(loader.tools_of(loader.import_entry(entry, root, layers)))):
         return
     link.send(wire.READY, [describe.digest(tools)])
@@ -75,7 +75,7 @@ def serve(descriptor: int, codec: wire.Codec, home: str) -> None:
             _answer(link, tool, fields[1])
 
 
-def _answer(link: Link, tool: Tool, arguments: dict[str, Any]) -> None:
+def _answer(link: Link, tool: Tool[..., Any], arguments: dict[str, Any]) -> None:
     held: list[Any] = []
     if not _guarded(link, "exception", lambda: held.append(_run(link, tool, arguments))):
         return
@@ -86,7 +86,7 @@ def _answer(link: Link, tool: Tool, arguments: dict[str, Any]) -> None:
         _fail(link, "not_data", type(problem).__name__, _text(problem))
 
 
-def _run(link: Link, tool: Tool, arguments: dict[str, Any]) -> Any:
+def _run(link: Link, tool: Tool[..., Any], arguments: dict[str, Any]) -> Any:
     given = convert.arguments_for(tool, arguments)
     if (parameter := tool.declaration["context"]) is not None:
         given[parameter] = hostcalls.GuestContext(link)

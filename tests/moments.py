@@ -1,0 +1,124 @@
+"""What tests of endings share: a tool that runs any text it is given, the moment at which it runs, and the processes around it.
+
+A test knows that a tool is running because the tool said so through the engine; it never waits for a time to pass.
+"""
+
+import contextlib
+import os
+from collections.abc import AsyncIterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import psutil
+import trio
+
+from engine.events import ToolOutput
+from engine.host import Engine
+from engine.outcome import Outcome
+from tests import kit
+
+RUN = '''
+import os, sys
+from typing import Any
+from engine import Context, tool
+
+def frame(number, *fields):
+    """One frame, as the guest would write it."""
+    from guest import wire
+    return wire.pack(number, list(fields))
+
+def forge(data):
+    """Write to the channel, past the guest."""
+    while data:
+        data = data[os.write(3, data):]
+
+@tool(effect="read")
+def run(code: str, context: Context) -> Any:
+    """Run a text; its answer is what it names value."""
+    scope = {"context": context, "forge": forge, "frame": frame, "os": os, "sys": sys}
+    exec(compile(code, "text.py", "exec"), scope)
+    return scope.get("value")
+
+@tool(effect="read")
+def echo(word: str) -> str:
+    """The word."""
+    return word
+'''
+HERE = "context.emit('here')\n"  # for a text that is to be caught while it runs
+FOREVER = "while True:\n    pass\n"
+# true in a call and false while a source is described: that policy grants fewer descriptors
+CALLED = "import resource\nCALLED = resource.getrlimit(resource.RLIMIT_NOFILE)[0] > 64\n"
+
+
+async def run(engine: Engine, folder: Path, code: str, **options: Any) -> Outcome:
+    """The outcome of a text that is run as a tool."""
+    return await kit.jailed(engine, folder, RUN, "run", {"code": code}, **options)
+
+
+async def assert_works(engine: Engine) -> None:
+    """A call of a tool that means no harm is answered, by the same engine."""
+    with trio.fail_after(30):
+        outcome = await engine.call("echo", {"word": "still here"})
+    assert (outcome.reason, outcome.value) == ("ok.done", "still here")
+
+
+@contextlib.asynccontextmanager
+async def running(engine: Engine, folder: Path, code: str, **options: Any) -> AsyncIterator[AsyncIterator[ToolOutput | Outcome]]:
+    """What comes of a text, from the moment at which it runs and has said so."""
+    await engine.load(kit.write(folder, RUN))
+    async with engine.stream("run", {"code": HERE + code}, **options) as items:
+        await anext(items)
+        yield items
+
+
+async def last(items: AsyncIterator[ToolOutput | Outcome]) -> Outcome:
+    """The outcome, after all that came before it."""
+    outcome: ToolOutput | Outcome | None = None
+    async for item in items:
+        outcome = item
+    assert isinstance(outcome, Outcome)
+    return outcome
+
+
+class Tree:
+    """The processes of an engine, seen from outside: launcher, and of each jail its monitor, its first process and its children."""
+
+    def __init__(self, engine: Engine) -> None:
+        self.launcher = psutil.Process(engine.launcher_pid)
+        self.monitors = self.launcher.children()
+        self.firsts = [first for monitor in self.monitors for first in monitor.children()]
+        self.children = [child for first in self.firsts for child in first.children()]
+
+    def all(self) -> list[psutil.Process]:
+        """Every process below the supervisor."""
+        return [self.launcher, *self.monitors, *self.firsts, *self.children]
+
+
+def living(processes: list[psutil.Process]) -> list[psutil.Process]:
+    """Those that still run; a number that was given to another process is not one of them."""
+    return [one for one in processes if one.is_running() and one.status() != psutil.STATUS_ZOMBIE]
+
+
+async def wait_gone(processes: list[psutil.Process], seconds: float = 20) -> None:
+    """Until none of them runs; the test fails when that takes longer."""
+    gone, still = await trio.to_thread.run_sync(lambda: psutil.wait_procs(processes, timeout=seconds))
+    assert (living(still), len(gone) + len(still)) == ([], len(processes))
+
+
+def policy(folder: Path, tables: Mapping[str, Mapping[str, Any]]) -> Path:
+    """A policy file: the default one with these entries instead of its own."""
+    lines = ['extends = "required"']
+    for table, entries in tables.items():
+        lines.append(f"[{table}]")
+        for name, value in entries.items():
+            shown = str(value).lower() if isinstance(value, int) else f'"{value}"'
+            lines.append(f'{name} = {{ value = {shown}, reason = "a test needs it so" }}')
+    folder.mkdir(parents=True, exist_ok=True)
+    place = folder / "policy.toml"
+    place.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    return place
+
+
+def resident_kib() -> int:
+    """What this process holds in memory now."""
+    return psutil.Process(os.getpid()).memory_info().rss >> 10
