@@ -20,6 +20,7 @@ demo: $(RUN)
 	@$(BIN)/stockade demo
 
 test: $(DEV)
+	$(if $(ARGS),,@$(BIN)/python -m tests.nobody)
 	@$(BIN)/python -m pytest $(ARGS)
 
 check: lint types house

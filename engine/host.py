@@ -24,8 +24,9 @@ from engine.loading import Loading
 from engine.outcome import Outcome, Status, error_for
 from engine.places import data_dir
 from engine.policy.load import load_policy
-from engine.preparing import LoadedTool, Preparation
+from engine.preparing import Loaded, LoadedTool, Preparation, Prepared
 from engine.results.receipts import Journal
+from engine.staging.graph import Graph
 from engine.state import image_digest, open_state
 from engine.supervision.pool import Pool, Seat
 from engine.worker.launcher import Launcher
@@ -160,6 +161,23 @@ class Engine:
         """The launcher's process id, -1 when it is not running; for tests and ``doctor``."""
         return -1 if self._launcher is None else self._launcher.pid
 
+    async def stage(self, source: str | Path, *, policy: str | Path | None = None) -> tuple[Loaded, Graph]:
+        """A source's bundle and graph, found by parsing alone: nothing of it runs, and no tool of it can be called. Raises as ``load``."""
+        chosen = self._policy if policy is None else load_policy(policy, self._policies)
+        return await self._loading.stage(await self._running_launcher(), Path(source), chosen)
+
+    def loaded(self, name: str) -> LoadedTool:
+        """The loaded tool of that name. Raises RequestError ``refused.unknown_tool``."""
+        tool = self._tools.get(name)
+        if tool is None:
+            known = ", ".join(sorted(self._tools)) or "none"
+            raise error_for("refused.unknown_tool", f"there is no tool {name!r}; loaded: {known}")
+        return tool
+
+    def prepare(self, name: str, request: Request) -> Prepared:
+        """All that stands before a worker for such a call: policy, environment, plan. Starts nothing. Raises as a call is refused."""
+        return self._preparation.prepare(self.loaded(name), request)
+
     async def answer(self, tool: LoadedTool, request: Request, name: str, arguments: dict[str, Any]) -> tuple[bool, Any]:
         """Answer a tool's own call: only to tools it declared, through the same checks, within its deadline and depth."""
         if name not in tool.declaration.nested_tools:
@@ -173,10 +191,10 @@ class Engine:
         return outcome.reason == "ok.done", outcome.value if outcome.reason == "ok.done" else f"{outcome.reason}: {'; '.join(outcome.lines)}"
 
     async def _run(self, name: str, request: Request, emit: Emit) -> Outcome:
-        tool = self._tools.get(name)
-        if tool is None:
-            known = ", ".join(sorted(self._tools)) or "none"
-            return _refused(error_for("refused.unknown_tool", f"there is no tool {name!r}; loaded: {known}"))
+        try:
+            tool = self.loaded(name)
+        except EngineError as error:
+            return _refused(error)
         if self._closing:
             return _refused(error_for("cancelled.shutdown", "the engine is closing"))
         call = Call(tool, request, preparation=self._preparation, pool=self._pool, journal=self._journal, host_calls=self)

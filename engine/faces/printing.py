@@ -96,12 +96,9 @@ class Printer:
             self.note(f"  what to do: {REASONS[answer.reason].advice}")
         return answer.exit_code
 
-    def event(self, kind: str, fields: Mapping[str, Any]) -> None:
-        """One thing that happened while a tool runs, as a line on stderr."""
-        if self.as_json:
-            self.note(ascii_json({"event": kind, **fields}))
-        else:
-            self.note(one_line(f"{kind} " + " ".join(_shown(value) for value in fields.values() if value not in (None, "", {}))))
+    def event(self, kind: str, fields: Mapping[str, Any], text: str) -> None:
+        """One thing that happened while a tool runs, as one line on stderr: the fields for programs, the text for people."""
+        self.note(ascii_json({"event": kind, **fields}) if self.as_json else one_line(f"{kind} {text}"))
 
     def note(self, line: str) -> None:
         """One line on stderr; nobody there to read it is no reason to stop."""
@@ -145,10 +142,6 @@ def _foreign_line(line: str) -> str:
     line = line[:4000].expandtabs(_TAB)  # security: a line of many megabytes of tabs would grow eightfold before it is cut
     indent = len(line) - len(line.lstrip(" "))
     return " " * min(indent, 200) + one_line(line)
-
-
-def _shown(value: Any) -> str:
-    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
 
 
 @functools.cache

@@ -9,7 +9,6 @@ Laws:
 
 import dataclasses
 import sys
-from pathlib import Path
 from typing import IO, Any
 
 from engine.checking import parse_arguments
@@ -80,14 +79,15 @@ async def run(printer: Printer, source: str, tool: str, arguments: dict[str, Any
 def _show(printer: Printer, output: ToolOutput) -> None:
     match output:
         case PartialResult(value=value):
-            printer.event("partial", {"value": value})
-        case Progress():
-            fields = {"done": output.done, "total": output.total, "message": output.message}
-            printer.event("progress", fields)
+            printer.event("partial", {"value": value}, _one_line(value))
+        case Progress(done=done, total=total, message=message):
+            far = f"{done:g}" if total is None else f"{done:g}/{total:g}"
+            printer.event("progress", {"done": done, "total": total, "message": message}, f"{far} {message}")
         case ToolEvent(value=value):
-            printer.event("event", {"value": value})
-        case LogRecord():
-            printer.event("log", {"level": output.level, "message": output.message, "data": dict(output.data)})
+            printer.event("event", {"value": value}, _one_line(value))
+        case LogRecord(level=level, message=message):
+            data = dict(output.data)
+            printer.event("log", {"level": level, "message": message, "data": data}, f"{level}: {message} {_one_line(data) if data else ''}")
 
 
 async def describe(source: str, wanted: Wanted) -> Answer:
@@ -124,7 +124,3 @@ def _described(made: Declaration) -> str:
 def _one_line(value: Any) -> str:
     return " ".join(safe_json(dict(value) if hasattr(value, "keys") else value).split())
 
-
-def places_of(source: str) -> Path:
-    """The source as a path, for what a face says of it."""
-    return Path(source)

@@ -4,6 +4,7 @@ import resource
 import struct
 import subprocess
 import sys
+import time
 
 import msgpack
 import pytest

@@ -232,10 +232,10 @@ def test_sending_what_is_not_data_is_our_bug(value: Any) -> None:
     "message",
     [
         HostReply(number=True, ok=True, value=None),
-        HostReply(number=1, ok=1, value=None),  # type: ignore[arg-type]
-        Call(tool="t", arguments=[], call="c"),  # type: ignore[arg-type]
-        dataclasses.replace(INIT, layers=[1]),  # type: ignore[list-item]
-        dataclasses.replace(INIT, environment={"A": None}),  # type: ignore[dict-item]
+        HostReply(number=1, ok=1, value=None),  # type: ignore[arg-type]  # a wrong type on purpose
+        Call(tool="t", arguments=[], call="c"),  # type: ignore[arg-type]  # a wrong type on purpose
+        dataclasses.replace(INIT, layers=[1]),  # type: ignore[list-item]  # a wrong type on purpose
+        dataclasses.replace(INIT, environment={"A": None}),  # type: ignore[dict-item]  # a wrong type on purpose
         dataclasses.replace(INIT, bounds={"a": -1}),
     ],
 )

@@ -113,6 +113,12 @@ def lock(plan: Plan, ruleset: int) -> None:
     kernel.seccomp(bytes.fromhex(plan["filters"]["jail"]))
 
 
+def forget_host(plan: Plan) -> None:
+    """Drop what the steps needed to know of the host: every child could read it in its copy of this memory."""
+    for name in ("binds", "mountpoint", "cgroups", "uids", "links"):
+        plan.pop(name, None)
+
+
 def _bind(root: str, source: str, target: str, kind: str) -> None:
     place = root + target
     if kind == "folder":
@@ -130,7 +136,7 @@ def _device(root: str, name: str) -> None:
     place = f"{root}/dev/{name}"
     os.close(os.open(place, os.O_CREAT | os.O_WRONLY | os.O_CLOEXEC, 0o666))
     kernel.mount(f"bind /dev/{name}", f"/dev/{name}", place, None, kernel.MS_BIND)
-    # security: without read-only a tool sets the times of the host's own node, which every other jail can read; writing to it stays possible
+    # security: without read-only a tool sets the times of the host's own node, for every other jail to read; it can still be written to
     kernel.mount_attributes(f"confine /dev/{name}", place, kernel.ATTR_RDONLY | kernel.ATTR_NOSUID | kernel.ATTR_NOEXEC, recursive=False)
 
 

@@ -188,6 +188,7 @@ def _first(plan: enter.Plan, alive: int, control: _socket.socket, runtime: Runti
                 ruleset, own = enter.rulesets(plan)
                 os.close(alive)
                 enter.lock(plan, ruleset)
+                enter.forget_host(plan)
             else:
                 _die_with_monitor(alive)
                 kernel.prctl("adopt orphans", kernel.PR_SET_CHILD_SUBREAPER, 1)

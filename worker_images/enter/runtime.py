@@ -33,8 +33,7 @@ class Runtime:
         self.codec = wire.Codec(compiled)
         self._main = main
         # security: a layer's own msgpack must not find ours half loaded, nor a tool find the host's paths
-        for name in [name for name in sys.modules if name.split(".")[0] == "msgpack"]:
-            del sys.modules[name]
+        hidden = [sys.modules.pop(name) for name in list(sys.modules) if name.split(".")[0] == "msgpack"]
         sys.path[:] = before
         self.stdlib = os.path.dirname(os.path.abspath(os.__file__))
         images = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
@@ -46,6 +45,8 @@ class Runtime:
         ]
         self._prefix = sys.prefix
         _relocate(self._moves)
+        for module in hidden:  # alive through the codec
+            _relocate_module(module, _moved_by(self._moves))
 
     def serve(self, channel: int, home: str) -> None:
         """Run the guest's program for one call in this, by now locked, process."""
@@ -54,7 +55,9 @@ class Runtime:
 
     def settle(self, path: list[str], *, walls: bool) -> None:
         """Point the interpreter at a jail's paths, or back at the host's own without the wall; imports are answered from there."""
-        if not walls:
+        if walls:
+            self._moves, self._prefix, self.stdlib = [], PYTHON_ROOT, inside_stdlib()  # a child could read where on the host it came from
+        else:
             _relocate([(new, old) for old, new in self._moves])
         sys.path[:] = path
         sys.path_importer_cache.clear()
@@ -78,13 +81,7 @@ def _settle(prefix: str) -> None:
 
 def _relocate(moves: list[tuple[str, str]]) -> None:
     """Rewrite where every loaded function and module says that it came from."""
-
-    def moved(path: str) -> str:
-        for old, new in moves:
-            if path.startswith(old + "/"):
-                return new + path[len(old) :]
-        return path
-
+    moved = _moved_by(moves)
     known: dict[types.CodeType, types.CodeType] = {}
 
     def rewritten(code: types.CodeType) -> types.CodeType:
@@ -101,10 +98,20 @@ def _relocate(moves: list[tuple[str, str]]) -> None:
             _relocate_module(module, moved)
 
 
+def _moved_by(moves: list[tuple[str, str]]) -> Callable[[str], str]:
+    def moved(path: str) -> str:
+        for old, new in moves:
+            if path == old or path.startswith(old + "/"):
+                return new + path[len(old) :]
+        return path
+
+    return moved
+
+
 def _relocate_module(module: types.ModuleType, moved: Callable[[str], str]) -> None:
     if isinstance(getattr(module, "__file__", None), str):
         module.__file__ = moved(module.__file__)
-    if isinstance(getattr(module, "__path__", None), list):
+    if getattr(module, "__path__", None) is not None:  # a namespace package's own kind of list remembers more than it shows
         module.__path__ = [moved(path) for path in module.__path__]
     vars(module).pop("__cached__", None)
     spec = getattr(module, "__spec__", None)
@@ -114,6 +121,11 @@ def _relocate_module(module: types.ModuleType, moved: Callable[[str], str]) -> N
         if spec.submodule_search_locations is not None:
             spec.submodule_search_locations = [moved(path) for path in spec.submodule_search_locations]
         spec.cached = None
+        frozen = spec.loader_state
+        if isinstance(getattr(frozen, "filename", None), str):
+            frozen.filename = moved(frozen.filename)
     loader = getattr(module, "__loader__", None)
+    if loader is not None and getattr(loader, "_path", None) is not None:  # undocumented: a namespace package's loader keeps the same
+        loader._path = module.__path__
     if isinstance(getattr(loader, "path", None), str) and loader is not None:
         loader.path = moved(loader.path)

@@ -169,7 +169,7 @@ def receive(control: _socket.socket, size: int, wanted: int) -> tuple[bytes, lis
 
 def empty(slot: str) -> None:
     """Remove all that lies in a slot, whatever its depth or modes, with a fixed number of descriptors and no recursion."""
-    # security: the slot is its child's own too: closed by chmod it would end the jail, and a mode or a time left on it would reach the next call
+    # security: the slot itself is its child's as well: closed, it would end the jail; a mode or time left on it would reach the next call
     os.chmod(slot, 0o700)
     top = os.open(slot, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     token = os.urandom(8).hex()  # security: a name that the child could not have put in the way

@@ -1,0 +1,69 @@
+"""Runs the tests of the wall again as ``nobody``: an ordinary user, without a home, in a copy that it can only read.
+
+Needs root to change the user; as an ordinary user the first run was that already, and this one says so. Where the interpreter
+lies in a folder that is closed to nobody (a home), it is shown in its place in a mount namespace of this run's own.
+
+    python -m tests.nobody [pytest's arguments]
+"""
+
+import os
+import shlex
+import shutil
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+PROJECT = Path(__file__).resolve().parents[1]
+TREES = ("tests/contract", "tests/security", "tests/e2e")
+NOBODY = "65534"
+_LEFT_BEHIND = shutil.ignore_patterns(".git", ".venv*", "*_cache", ".hypothesis", "dist", "build")
+_HEAVY = shutil.ignore_patterns("mypy*", "ruff*", "uv*", "setuptools*", "__pycache__", "*mypyc*")
+
+
+def closed_folder(path: Path) -> Path | None:
+    """The first folder on the way to a path that others may not enter."""
+    return next((folder for folder in reversed(path.parents) if not folder.stat().st_mode & 0o001), None)
+
+
+def command(interpreter: Path, arguments: list[str], hold: Path) -> list[str]:
+    """How the interpreter is started as nobody, in no group."""
+    become = ["setpriv", f"--reuid={NOBODY}", f"--regid={NOBODY}", "--clear-groups", str(interpreter), *arguments]
+    closed = closed_folder(interpreter)
+    if closed is None:
+        return become
+    prefix = shlex.quote(sys.base_prefix)
+    steps = [
+        f"mount --bind {prefix} {shlex.quote(str(hold))}",
+        f"mount -t tmpfs -o mode=755 none {shlex.quote(str(closed))}",
+        f"mkdir -p {prefix}",
+        f"mount --bind {shlex.quote(str(hold))} {prefix}",
+        f"exec {shlex.join(become)}",
+    ]
+    return ["unshare", "--mount", "--propagation", "private", "sh", "-ec", "\n".join(steps)]
+
+
+def run(arguments: list[str]) -> int:
+    """Copy what is needed, run pytest there, remove the copy; pytest's exit status."""
+    with tempfile.TemporaryDirectory(prefix="as-nobody-") as name:
+        folder = Path(name)
+        folder.chmod(0o755)
+        packages = Path(__import__("pytest").__file__).resolve().parents[1]
+        shutil.copytree(packages, folder / "packages", ignore=_HEAVY)
+        shutil.copytree(PROJECT, folder / "project", ignore=_LEFT_BEHIND)
+        (folder / "hold").mkdir()
+        subprocess.run(["chmod", "-R", "a+rX", str(folder)], check=True)
+        environment = {"PATH": "/usr/bin:/bin", "PYTHONPATH": str(folder / "packages"), "PYTHONDONTWRITEBYTECODE": "1"}
+        if "CI" in os.environ:
+            environment["CI"] = os.environ["CI"]
+        interpreter = Path(getattr(sys, "_base_executable", sys.executable)).resolve()
+        pytest = ["-m", "pytest", "-p", "no:cacheprovider", *(arguments or ("-q", *TREES))]
+        started = command(interpreter, pytest, folder / "hold")
+        return subprocess.run(started, cwd=folder / "project", env=environment, check=False).returncode
+
+
+if __name__ == "__main__":
+    if os.geteuid() != 0:
+        print("not root: the suite ran as an ordinary user already")
+        sys.exit(0)
+    sys.exit(run(sys.argv[1:]))
