@@ -25,7 +25,7 @@ from engine.supervision import reaper
 from engine.supervision.deadline import Deadline
 from engine.supervision.pool import Pool, Seat
 from engine.supervision.pump import Closed, Pump
-from engine.supervision.spare import FAILURES, LEAVE_SECONDS
+from engine.supervision.spare import LEAVE_SECONDS, failed
 from engine.wire import messages
 from engine.wire.framing import RemoteFault
 from engine.worker.base import End
@@ -84,7 +84,7 @@ class Call:
                 await self._steps(emit)
             if self._scope.cancelled_caught:
                 self._settlement.settle("cancelled.shutdown", "the engine was closed while the call ran")
-        except trio.Cancelled:
+        except (trio.Cancelled, KeyboardInterrupt):
             self._settlement.settle("cancelled.caller", "the caller gave up")
             raise
         except errors.EngineError as error:
@@ -141,9 +141,11 @@ class Call:
         match message:
             case messages.Result(value=value):
                 self._judge_result(value)
-            case messages.Failure(kind=kind):
-                line = message.message if kind in ("missing", "not_data") else f"{message.type}: {message.message}"
-                self._settlement.settle(FAILURES[kind], line)
+            case messages.Failure(kind="import" | "declaration"):
+                # security: these say that the tool never ran; once it runs, it could pass off what it did as not done
+                self._settlement.settle("violation.protocol", f"the worker sent a Failure of kind {message.kind} in a call")
+            case messages.Failure():
+                self._settlement.settle(*failed(message))
             case messages.HostCall(number=number):
                 ok, value = await self._host_calls.answer(self._tool, self._request, message.name, message.arguments)
                 await pump.send(messages.HostReply(number=number, ok=ok, value=value))
@@ -183,11 +185,10 @@ class Call:
             return
         with trio.CancelScope(shield=True):
             spare, seat.spare = seat.spare, None
-            if spare is not None and not spare.ready.is_set():
-                await self._pool.give_back(seat, healthy=False)  # ends the jail, and with it the child on its way
-                await spare.ready.wait()
-            elif spare is not None and spare.child is not None:
-                self._end = self._end or await reaper.reap(seat.jail, spare.child)
+            if spare is not None:
+                await spare.give_up()
+            if spare is not None and spare.child is not None:
+                self._end = self._end or spare.end or await reaper.reap(seat.jail, spare.child)
                 self._take_output(spare.pump)
                 spare.child.close()
                 await self._pool.give_back(seat, healthy=self._healthy())

@@ -3,12 +3,11 @@
 Its job: the state folder, the launcher and the pool; ``load``, ``call``, ``stream``; the end of it all.
 Not its job: a call's steps (``call.py``), a load's (``loading.py``).
 Laws:
-1. When the block ends nothing of it is left: no process, descriptor, mount, scratch folder or cgroup (tests/security/test_promise_clean.py).
+1. When the block ends nothing of it is left: process, descriptor, mount, scratch folder, cgroup (tests/security/test_promise_clean.py).
 2. A launcher that died is replaced by the next call that needs one (tests/security/test_promise_ends.py).
 """
 
 import contextlib
-import dataclasses
 from collections.abc import AsyncIterator, Mapping
 from pathlib import Path
 from types import TracebackType
@@ -24,6 +23,7 @@ from engine.loading import Loading
 from engine.outcome import Outcome, Status, error_for
 from engine.places import data_dir
 from engine.policy.load import load_policy
+from engine.policy.model import Mode
 from engine.preparing import Loaded, LoadedTool, Preparation, Prepared
 from engine.results.receipts import Journal
 from engine.staging.graph import Graph
@@ -122,7 +122,7 @@ class Engine:
         tenant: str | None = None,
         approved: bool = False,
     ) -> Outcome:
-        """The outcome of one call; partials, progress, events and logs are checked and dropped. ``arguments``: an object, or its JSON text."""
+        """The outcome of one call; what the tool shows before it is checked and dropped. ``arguments``: an object, or its JSON text."""
         request = Request(arguments=arguments, timeout_ms=timeout_ms, limits=limits or {}, tenant=tenant, approved=approved)
         return await self._run(name, request, _drop)
 
@@ -184,11 +184,12 @@ class Engine:
             return False, f"{tool.name} does not declare the nested tool it called"
         if request.depth + 1 >= _DEPTH:
             return False, f"calls of tools by tools end at depth {_DEPTH}"
-        nested = dataclasses.replace(
-            request, arguments=arguments, depth=request.depth + 1, timeout_ms=None, limits={}, approved=False, ancestor_required=_walled(tool)
-        )
+        walled = request.ancestor_required or tool.loaded.policy.mode is not Mode.HOST
+        nested = Request(arguments=arguments, tenant=request.tenant, depth=request.depth + 1, ancestor_required=walled)
         outcome = await self._run(name, nested, _drop)
-        return outcome.reason == "ok.done", outcome.value if outcome.reason == "ok.done" else f"{outcome.reason}: {'; '.join(outcome.lines)}"
+        if outcome.status is Status.OK:
+            return True, outcome.value
+        return False, f"{outcome.reason}: {'; '.join(outcome.lines)}"
 
     async def _run(self, name: str, request: Request, emit: Emit) -> Outcome:
         try:
@@ -230,10 +231,6 @@ class Engine:
 
 def _keep_seconds(seat: Seat) -> float:
     return seat.recipe.idle_ms / 1000
-
-
-def _walled(tool: LoadedTool) -> bool:
-    return tool.loaded.policy.mode != "host"
 
 
 def _refused(error: EngineError) -> Outcome:

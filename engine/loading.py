@@ -28,7 +28,7 @@ from engine.staging import bundle, graph, layers
 from engine.supervision.pool import Pool
 from engine.supervision.pump import Closed, Pump
 from engine.supervision.reaper import reap, why_closed
-from engine.supervision.spare import FAILURES, LEAVE_SECONDS
+from engine.supervision.spare import LEAVE_SECONDS, failed
 from engine.wire.framing import RemoteFault
 from engine.wire.messages import Declarations, Describe, Failure
 from engine.worker.launcher import Launcher
@@ -129,7 +129,7 @@ async def _described(pump: Pump) -> tuple[list[Any] | None, tuple[str, str]]:
     if isinstance(message, Declarations):
         return message.tools, ("ok.done", "")
     if isinstance(message, Failure):
-        return None, (FAILURES[message.kind], f"{message.type}: {message.message}")
+        return None, failed(message)
     return None, ("violation.protocol", f"the worker sent {type(message).__name__} when it was asked to describe")
 
 

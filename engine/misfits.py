@@ -21,14 +21,20 @@ _ALTERNATIVES = 6  # of a union told in one line
 _VALUES = 40  # of an enum told in one line
 _NESTING = 3  # unions inside of unions that are looked into
 _BOUNDS: Mapping[str, tuple[str, str]] = {
-    "minimum": ("must be at least {}", "limit"), "maximum": ("must be at most {}", "limit"),
-    "exclusiveMinimum": ("must be more than {}", "limit"), "exclusiveMaximum": ("must be less than {}", "limit"),
-    "multipleOf": ("must be a multiple of {}", "multiple_of"), "pattern": ("must match the pattern {}", "pattern"),
-    "minLength": ("must have at least {} characters", "limit"), "maxLength": ("must have at most {} characters", "limit"),
-    "minItems": ("must have at least {} items", "limit"), "maxItems": ("must have at most {} items", "limit"),
-    "minProperties": ("must have at least {} keys", "limit"), "maxProperties": ("must have at most {} keys", "limit"),
+    "minimum": ("must be at least {}", "limit"),
+    "maximum": ("must be at most {}", "limit"),
+    "exclusiveMinimum": ("must be more than {}", "limit"),
+    "exclusiveMaximum": ("must be less than {}", "limit"),
+    "multipleOf": ("must be a multiple of {}", "multiple_of"),
+    "pattern": ("must match the pattern {}", "pattern"),
+    "minLength": ("must have at least {} characters", "limit"),
+    "maxLength": ("must have at most {} characters", "limit"),
+    "minItems": ("must have at least {} items", "limit"),
+    "maxItems": ("must have at most {} items", "limit"),
+    "minProperties": ("must have at least {} keys", "limit"),
+    "maxProperties": ("must have at most {} keys", "limit"),
     "format": ("must be a text of the format {}", "format"),
-}  # fmt: skip  one keyword a line would hide the pairs
+}
 _FIXED: Mapping[str, str] = {
     "uniqueItems": "holds an item twice",
     "falseSchema": "nothing is allowed here: leave it out",
@@ -62,9 +68,9 @@ def _lines(error: jsonschema_rs.ValidationError, schema: Mapping[str, Any], nest
     if keyword == "required":
         return [f"{path}: missing key {quoted(details['property'])}: add it"]
     if keyword in ("anyOf", "oneOf"):
-        return _union(path, details["context"], schema, nesting)
+        return _union(path, len(error.instance_path), details["context"], schema, nesting)
     if keyword == "propertyNames":
-        return [f"{path}: a key is not allowed: {_after(line)}" for line in _lines(details["error"], schema, nesting)]
+        return [f"{path}: a key is not allowed: {line.removeprefix(f'{path}: ')}" for line in _lines(details["error"], schema, nesting)]
     return [f"{path}: {_wanted(keyword, details)}"]
 
 
@@ -103,22 +109,27 @@ def _keys(error: jsonschema_rs.ValidationError, schema: Mapping[str, Any]) -> st
     return f"it takes {listed(known)}" if known else "it takes no keys"
 
 
-def _union(path: str, context: list[list[jsonschema_rs.ValidationError]], schema: Mapping[str, Any], nesting: int) -> list[str]:
+def _union(path: str, depth: int, context: list[list[jsonschema_rs.ValidationError]], schema: Mapping[str, Any], nesting: int) -> list[str]:
     """The nearest alternative's own lines when only one has the right type, else what each alternative wants."""
     if not context or any(not errors for errors in context):
         return [f"{path}: fits more than one alternative: say which by the keys only one of them has"]
-    near = [errors for errors in context if not any(_wrong_type(error, path) for error in errors)]
-    if len(near) == 1 and nesting < _NESTING:
-        return [line for error in near[0] for line in _lines(error, schema, nesting + 1)]
-    wants = [_after(_lines(errors[0], schema, nesting + 1)[0]) for errors in (near or context)[:_ALTERNATIVES] if nesting < _NESTING]
-    return [f"{path}: fits no alternative: " + ", or ".join(dict.fromkeys(wants))] if wants else [f"{path}: fits no alternative"]
+    if nesting >= _NESTING:
+        return [f"{path}: fits no alternative"]
+    near = [errors for errors in context if not any(_other_type(error, depth) for error in errors)]
+    meant = [errors for errors in near if not any(_other_tag(error, depth) for error in errors)]
+    if len(meant) == 1 or len(near) == 1:
+        return [line for error in (meant or near)[0] for line in _lines(error, schema, nesting + 1)]
+    wants = [_lines(errors[0], schema, nesting + 1)[0].removeprefix(f"{path}: ") for errors in (meant or near or context)[:_ALTERNATIVES]]
+    return [f"{path}: fits no alternative: " + ", or ".join(dict.fromkeys(wants))]
 
 
-def _wrong_type(error: jsonschema_rs.ValidationError, path: str) -> bool:
-    return error.kind.name in ("type", "const", "enum") and path_text(error.instance_path) == path
+def _other_type(error: jsonschema_rs.ValidationError, depth: int) -> bool:
+    """Whether the alternative is for another type of value."""
+    return error.kind.name in ("type", "const", "enum") and len(error.instance_path) == depth
 
 
-def _after(line: str) -> str:
-    """A line without its leading path when that is the root's or the union's own."""
-    head, separator, rest = line.partition(": ")
-    return rest if separator and head.endswith("$") else line
+def _other_tag(error: jsonschema_rs.ValidationError, depth: int) -> bool:
+    """Whether a key that has one value only, as tags of tagged unions have, has another one."""
+    if len(error.instance_path) != depth + 1:
+        return False
+    return error.kind.name == "const" or (error.kind.name == "enum" and len(error.kind.as_dict()["options"]) == 1)

@@ -64,14 +64,27 @@ def _rows(*rows: tuple[str, int, Fault, str] | tuple[str, int, Fault, str, str])
 
 _N, _C, _A, _O, _H, _E = Fault.NOBODY, Fault.CALLER, Fault.AUTHOR, Fault.OPERATOR, Fault.HOST, Fault.ENGINE
 
+# fmt: off - one reason a row reads better than one word a row
 REASONS = _rows(
     ("ok.done", 0, _N, "nothing to do"),
     # the tool answered, but not with a result
     ("tool_error.exception", 1, _A, "read stderr for the trimmed trace", "cave_sandbox_uncaught"),
     ("tool_error.import", 1, _A, "the tool's source failed while it was imported: read stderr"),
     ("tool_error.exit", 1, _A, "return a value instead of calling sys.exit"),
-    ("tool_error.tool_missing", 1, _A, "the tool must exist under its name after its source was imported", "cave_sandbox_agent_export_missing"),
-    ("tool_error.result_not_data", 1, _A, "return None, bool, int below 2^63, finite float, str, list and dict with str keys only", "cave_sandbox_result_not_serializable"),
+    (
+        "tool_error.tool_missing",
+        1,
+        _A,
+        "the tool must exist under its name after its source was imported",
+        "cave_sandbox_agent_export_missing",
+    ),
+    (
+        "tool_error.result_not_data",
+        1,
+        _A,
+        "return None, bool, int below 2^63, finite float, str, list and dict with str keys only",
+        "cave_sandbox_result_not_serializable",
+    ),
     ("tool_error.result_schema", 1, _A, "return what the tool's output schema says", "cave_sandbox_invalid_output"),
     ("tool_error.partial_schema", 1, _A, "yield what the tool's partial schema says"),
     # stopped before the tool ran
@@ -100,13 +113,31 @@ REASONS = _rows(
     ("refused.approval", 3, _O, "a dangerous tool needs an approval handler"),
     ("refused.readonly", 3, _O, "only read-only tools run under the permission mode readonly"),
     ("refused.host_mode", 3, _O, "the mode host is refused below a required ancestor"),
-    ("refused.network_unbounded", 3, _O, "name hosts: a network without bounds is not granted to anybody", "cave_sandbox_network_egress_unbounded"),
+    (
+        "refused.network_unbounded",
+        3,
+        _O,
+        "name hosts: a network without bounds is not granted to anybody",
+        "cave_sandbox_network_egress_unbounded",
+    ),
     ("refused.network_scoped", 5, _H, "this worker kind cannot hold a scoped network here", "cave_sandbox_scoped_egress_unavailable"),
-    ("refused.credential_not_listed", 3, _O, "ask for a capability that the operator's policy lists", "cave_sandbox_credential_env_not_allowlisted"),
+    (
+        "refused.credential_not_listed",
+        3,
+        _O,
+        "ask for a capability that the operator's policy lists",
+        "cave_sandbox_credential_env_not_allowlisted",
+    ),
     ("refused.credential_ambiguous", 3, _O, "ask for one capability per worker", "cave_sandbox_credential_capability_ambiguous"),
     ("refused.credential_missing", 3, _O, "give the engine a value for the granted capability", "cave_sandbox_credential_missing"),
     ("refused.worker_kind", 5, _H, "choose a worker kind that this build and this host have"),
-    ("refused.cannot_enforce", 5, _H, "give the host the protection named, or change the policy knowingly", "cave_sandbox_os_isolation_unavailable"),
+    (
+        "refused.cannot_enforce",
+        5,
+        _H,
+        "give the host the protection named, or change the policy knowingly",
+        "cave_sandbox_os_isolation_unavailable",
+    ),
     ("refused.start_failed", 5, _H, "the step named failed on this host: `stockade doctor` tries each"),
     ("refused.storage", 5, _H, "make room, or give the engine another state folder"),
     # ended by a bound
@@ -119,8 +150,13 @@ REASONS = _rows(
     ("limit_exceeded.result", 4, _A, "return fewer bytes"),
     # the worker broke the rules or its own neck
     ("violation.protocol", 6, _A, "the worker sent bytes that no guest sends: treat the tool as hostile"),
-    ("violation.after_terminal", 6, _A, "the worker sent something after its answer: treat the tool as hostile"),
-    ("violation.declaration", 6, _A, "the worker's tool is not the one that was loaded: load the source again", "cave_sandbox_tool_definition_mismatch"),
+    (
+        "violation.declaration",
+        6,
+        _A,
+        "the worker's tool is not the one that was loaded: load the source again",
+        "cave_sandbox_tool_definition_mismatch",
+    ),
     ("crashed.exit", 6, _A, "the tool's process ended itself without an answer"),
     ("crashed.signal", 6, _A, "the tool's process died of the signal named"),
     ("crashed.silent", 6, _A, "the tool's process closed its channel without an answer"),
@@ -130,6 +166,7 @@ REASONS = _rows(
     ("engine_failed.bug", 70, _E, "please report it with the receipt"),
     ("engine_failed.not_clean", 70, _E, "something of the call outlived it: please report it with the receipt"),
 )
+# fmt: on
 
 _RAISED: Mapping[Fault, type[errors.EngineError]] = MappingProxyType(
     {

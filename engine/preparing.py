@@ -4,7 +4,7 @@ Its job: policy, environment and plan of one call; the recipe of the worker that
 Not its job: the call (``call.py``), how a source became a loaded one (``loading.py``).
 Laws:
 1. No process is started here (tests/contract/test_refusals.py).
-2. Calls share a worker only when its recipe's key is the same: source, layers, image, policy, grants, secrets, tenant (tests/contract/test_pool.py).
+2. Calls share a worker only when its recipe's key is the same, down to secrets and tenant (tests/contract/test_pool.py).
 """
 
 import dataclasses
@@ -186,5 +186,13 @@ def _key(
     """Names everything that calls must agree on to share a worker. Secret values go in as a hash, and only here."""
     # security: a rotated secret must not be served by a worker that holds the old one
     secret = hashlib.sha256(canonical.canonical(dict(variables))).hexdigest()
-    named = [loaded.bundle.digest, sorted(layer.digest for layer in layers), loaded.image, resolved.worker_digest, secret, tenant, describing]
+    named = [
+        loaded.bundle.digest,
+        sorted(layer.digest for layer in layers),
+        loaded.image,
+        resolved.worker_digest,
+        secret,
+        tenant,
+        describing,
+    ]
     return canonical.digest(named)

@@ -31,11 +31,17 @@ _LISTS = (list, abc.Sequence, abc.Iterable, abc.Collection)
 _DICTS = (dict, abc.Mapping)
 _STREAMS = (abc.Iterator, abc.Iterable, abc.Generator, abc.AsyncIterator, abc.AsyncIterable, abc.AsyncGenerator)
 _REMEDIES: Mapping[str, str] = {
-    "bytes": "use str, with base64 for binary data", "bytearray": "use str, with base64 for binary data",
-    "set": "use list", "frozenset": "use list",
-    "datetime": "use Annotated[str, {'format': 'date-time'}]", "date": "use Annotated[str, {'format': 'date'}]",
-    "UUID": "use Annotated[str, {'format': 'uuid'}]", "Decimal": "use str", "Path": "use str", "complex": "use a list of two floats",
-}  # fmt: skip  one entry a line would hide the groups
+    "bytes": "use str, with base64 for binary data",
+    "bytearray": "use str, with base64 for binary data",
+    "set": "use list",
+    "frozenset": "use list",
+    "datetime": "use Annotated[str, {'format': 'date-time'}]",
+    "date": "use Annotated[str, {'format': 'date'}]",
+    "UUID": "use Annotated[str, {'format': 'uuid'}]",
+    "Decimal": "use str",
+    "Path": "use str",
+    "complex": "use a list of two floats",
+}
 _FOREIGN_BOUNDS = ("ge", "gt", "le", "lt", "min_length", "max_length", "multiple_of")  # the attributes of annotated-types
 _FOREIGN_NAMES = {"ge": "minimum", "gt": "exclusive_minimum", "le": "maximum", "lt": "exclusive_maximum"}
 

@@ -80,7 +80,8 @@ def _resolve(raw: Mapping[str, Any], names: dict[str, Any]) -> dict[str, Any]:
 def alias_value(hint: Any) -> Any:
     """What a ``type X = ...`` alias or a NewType stands for, or ``NO_DEFAULT`` when the hint is neither."""
     if type(hint).__name__ == "TypeAliasType":
-        return hint.__value__
+        module = sys.modules.get(hint.__module__)
+        return _resolve({"value": hint.__value__}, dict(vars(module)) if module is not None else {})["value"]
     if type(hint).__name__ == "NewType":
         return hint.__supertype__
     return NO_DEFAULT

@@ -195,17 +195,36 @@ def _elsewhere(value: Any) -> str | None:
 
 
 FIELDS: Mapping[str, Check] = {
-    "name": _name, "description": _prose(16_384, lines=True), "title": _optional(_prose(200, lines=False)),
-    "snippet": _optional(_prose(2000, lines=True)), "guidelines": _many(_prose(2000, lines=True), "texts"),
-    "input": _elsewhere, "output": _elsewhere, "partial": _elsewhere,
-    "effect": _effect, "timeout_ms": _timeout, "result": _result, "nested_tools": _many(_name, "names of tools"),
-    "allow_repeat": _flag, "dangerous": _flag, "read_only": _flag, "cacheable": _flag, "open_world": _flag, "meta": _meta,
-    "includes": _many(_dotted, "names of modules", 1024), "data": _many(_data_path, "paths", 1024),
+    "name": _name,
+    "description": _prose(16_384, lines=True),
+    "title": _optional(_prose(200, lines=False)),
+    "snippet": _optional(_prose(2000, lines=True)),
+    "guidelines": _many(_prose(2000, lines=True), "texts"),
+    "input": _elsewhere,
+    "output": _elsewhere,
+    "partial": _elsewhere,
+    "effect": _effect,
+    "timeout_ms": _timeout,
+    "result": _result,
+    "nested_tools": _many(_name, "names of tools"),
+    "allow_repeat": _flag,
+    "dangerous": _flag,
+    "read_only": _flag,
+    "cacheable": _flag,
+    "open_world": _flag,
+    "meta": _meta,
+    "includes": _many(_dotted, "names of modules", 1024),
+    "data": _many(_data_path, "paths", 1024),
     "layers": _many(_layer, "names of layers"),
-    "network": _network, "credentials": _many(_capability, "names of capabilities", told=False),
-    "environment": _many(_variable, "names of environment variables", told=False), "limits": _limits,
-    "streams": _flag, "context": _optional(_identifier), "module": _dotted, "qualname": _dotted,
-}  # fmt: skip  one field a line would hide the groups
+    "network": _network,
+    "credentials": _many(_capability, "names of capabilities", told=False),
+    "environment": _many(_variable, "names of environment variables", told=False),
+    "limits": _limits,
+    "streams": _flag,
+    "context": _optional(_identifier),
+    "module": _dotted,
+    "qualname": _dotted,
+}
 
 
 def problems(data: Mapping[str, Any]) -> list[str]:

@@ -18,12 +18,25 @@ Schema = dict[str, Any]
 UNSET: Any = object()  # tells "no default" from "the default is None"
 
 KEYWORDS: Mapping[str, str] = {
-    "title": "title", "description": "description", "default": "default", "examples": "examples", "format": "format", "pattern": "pattern",
-    "min_length": "minLength", "max_length": "maxLength", "minimum": "minimum", "maximum": "maximum",
-    "exclusive_minimum": "exclusiveMinimum", "exclusive_maximum": "exclusiveMaximum", "multiple_of": "multipleOf",
-    "min_items": "minItems", "max_items": "maxItems", "unique_items": "uniqueItems",
-    "min_properties": "minProperties", "max_properties": "maxProperties",
-}  # fmt: skip  one keyword a line would hide the groups
+    "title": "title",
+    "description": "description",
+    "default": "default",
+    "examples": "examples",
+    "format": "format",
+    "pattern": "pattern",
+    "min_length": "minLength",
+    "max_length": "maxLength",
+    "minimum": "minimum",
+    "maximum": "maximum",
+    "exclusive_minimum": "exclusiveMinimum",
+    "exclusive_maximum": "exclusiveMaximum",
+    "multiple_of": "multipleOf",
+    "min_items": "minItems",
+    "max_items": "maxItems",
+    "unique_items": "uniqueItems",
+    "min_properties": "minProperties",
+    "max_properties": "maxProperties",
+}
 
 
 class Bounds:

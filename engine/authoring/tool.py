@@ -117,16 +117,29 @@ def tool(
     """
     nested = _list(nested_tools)
     said: dict[str, Any] = {
-        "name": name, "description": description, "title": title, "snippet": snippet, "guidelines": _list(guidelines),
-        "effect": effect, "timeout_ms": timeout_ms, "result": {"policy": result} if isinstance(result, str) else _dict(result),
+        "name": name,
+        "description": description,
+        "title": title,
+        "snippet": snippet,
+        "guidelines": _list(guidelines),
+        "effect": effect,
+        "timeout_ms": timeout_ms,
+        "result": {"policy": result} if isinstance(result, str) else _dict(result),
         "nested_tools": [one.name if isinstance(one, Tool) else one for one in nested] if isinstance(nested, list) else nested,
-        "allow_repeat": allow_repeat, "dangerous": dangerous,
+        "allow_repeat": allow_repeat,
+        "dangerous": dangerous,
         "read_only": effect == "read" and dangerous is False if read_only is None else read_only,
-        "cacheable": cacheable, "open_world": open_world, "meta": {} if meta is None else _dict(meta),
-        "includes": _list(includes), "data": _list(data), "layers": _list(layers),
+        "cacheable": cacheable,
+        "open_world": open_world,
+        "meta": {} if meta is None else _dict(meta),
+        "includes": _list(includes),
+        "data": _list(data),
+        "layers": _list(layers),
         "network": network if isinstance(network, bool) else _list(network),
-        "credentials": _list(credentials), "environment": _list(environment), "limits": {} if limits is None else _dict(limits),
-    }  # fmt: skip  one field a line would hide the groups
+        "credentials": _list(credentials),
+        "environment": _list(environment),
+        "limits": {} if limits is None else _dict(limits),
+    }
 
     if misplaced:
         _refuse(str(getattr(misplaced[0], "__name__", "?")), ["write @tool(effect=..., ...) with keywords: effect has no default"])

@@ -44,7 +44,10 @@ class HostFacts:
         """The facts out of the launcher's words. Raises HostError when one is missing."""
         try:
             return cls(
-                **{name: told[name] for name in ("machine", "kernel", "python", "euid", "capabilities", "landlock", "peer_pidfd", "stdlib", "stdlib_inside")},
+                **{
+                    name: told[name]
+                    for name in ("machine", "kernel", "python", "euid", "capabilities", "landlock", "peer_pidfd", "stdlib", "stdlib_inside")
+                },
                 standard_modules=frozenset(told["standard_modules"]),
                 libraries=tuple(told["libraries"]),
                 links=tuple((text, path) for text, path in told["links"]),

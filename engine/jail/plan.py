@@ -29,7 +29,16 @@ _UIDS = ("/run/stockade/uids", 65_600, 1024)  # above the 16 bits that services 
 _UNCOUNTED = 1 << 22  # PID_MAX_LIMIT: more tasks than a host can have
 _STACK_BYTES = 256 << 10  # per thread; 64 of them stay below 16 MiB of address space
 _NAMESPACES = ("pid", "ipc", "uts", "cgroup", "network", "mount")
-_ALWAYS = ("user_namespace_or_root", "mount_namespace", "pid_namespace", "private_root", "no_new_privileges", "capabilities", "seccomp", "rlimits")
+_ALWAYS = (
+    "user_namespace_or_root",
+    "mount_namespace",
+    "pid_namespace",
+    "private_root",
+    "no_new_privileges",
+    "capabilities",
+    "seccomp",
+    "rlimits",
+)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -83,7 +92,13 @@ def make(resolved: Resolved, facts: HostFacts, places: Places, content: Content)
         "binds": _binds(resolved, facts, places, content) if walls else [],
         "devices": list(_DEVICES) if walls else [],
         "links": [list(link) for link in facts.links] if walls else [],
-        "slots": {"count": 2 if walls else 0, "bytes": resolved.limits.scratch_bytes, "inodes": resolved.limits.scratch_inodes, "uid": 1000, "gid": 1000},
+        "slots": {
+            "count": 2 if walls else 0,
+            "bytes": resolved.limits.scratch_bytes,
+            "inodes": resolved.limits.scratch_inodes,
+            "uid": 1000,
+            "gid": 1000,
+        },
         "scratch": "/tmp" if walls else str(places.scratch),  # noqa: S108 - the jail's own, a mount that nobody else sees
         "landlock": _landlock(resolved, facts, content),
         "filters": filters,
@@ -128,7 +143,9 @@ def _binds(resolved: Resolved, facts: HostFacts, places: Places, content: Conten
     binds = [[facts.stdlib, facts.stdlib_inside, "folder"]]
     # security: without the covers the host's installed packages are readable beside the standard library
     binds += [
-        [str(places.empty), f"{facts.stdlib_inside}/{name}", "folder"] for name in ("site-packages", "dist-packages") if (stdlib / name).is_dir()
+        [str(places.empty), f"{facts.stdlib_inside}/{name}", "folder"]
+        for name in ("site-packages", "dist-packages")
+        if (stdlib / name).is_dir()
     ]
     binds += [[folder, folder, "folder"] for folder in facts.libraries]
     binds += [[str(places.engine / name), f"/guest/engine/{name}", "file"] for name in ("__init__.py", "errors.py")]
@@ -182,8 +199,14 @@ def _cgroup_limits(resolved: Resolved, facts: HostFacts) -> dict[str, int]:
 
 def _means(order: Mapping[str, Any], facts: HostFacts) -> dict[str, str]:
     """Limit -> what holds it, as the receipt says it."""
-    host = {name: "supervisor" for name in ("wall", "start", "request", "result", "events", "event_bytes", "log")}
-    kernel = {"cpu": "RLIMIT_CPU", "memory": "RLIMIT_AS", "scratch": "RLIMIT_FSIZE", "threads": "RLIMIT_NPROC", "descriptors": "RLIMIT_NOFILE"}
+    host = dict.fromkeys(("wall", "start", "request", "result", "events", "event_bytes", "log"), "supervisor")
+    kernel = {
+        "cpu": "RLIMIT_CPU",
+        "memory": "RLIMIT_AS",
+        "scratch": "RLIMIT_FSIZE",
+        "threads": "RLIMIT_NPROC",
+        "descriptors": "RLIMIT_NOFILE",
+    }
     if order["walls"]:
         kernel |= {"scratch": "tmpfs size", "scratch_inodes": "tmpfs nr_inodes"}
         kernel |= {"memory": "RLIMIT_AS + memory cgroup"} if "memory" in order["cgroup_limits"] else {}

@@ -78,7 +78,12 @@ def receipt(setting: Setting, happened: Happened, journal: str) -> Mapping[str, 
             "means": dict(setting.means),
             "usage": dataclasses.asdict(happened.usage),
             "violations": list(happened.violations),
-            "verdict": {"status": str(verdict.status), "reason": verdict.code, "fault": str(verdict.reason.fault), "lines": list(verdict.lines)},
+            "verdict": {
+                "status": str(verdict.status),
+                "reason": verdict.code,
+                "fault": str(verdict.reason.fault),
+                "lines": list(verdict.lines),
+            },
         }
     )
 

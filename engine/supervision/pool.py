@@ -33,6 +33,14 @@ class Seat:
         self.idle_since = trio.current_time()
 
 
+class _Place:
+    """Where a call stands in line; ``turn`` is set when there may be a jail for it."""
+
+    def __init__(self, key: str, bounds: PoolBounds) -> None:
+        self.key, self.bounds = key, bounds
+        self.turn = trio.Event()
+
+
 class Pool:
     """All jails of one engine. ``nursery`` owns the spares on their way."""
 
@@ -41,7 +49,7 @@ class Pool:
         self._idle: list[Seat] = []  # least recently used first
         self._lent: set[Seat] = set()
         self._starting: dict[str, int] = {}
-        self._line = trio.lowlevel.ParkingLot()
+        self._line: list[_Place] = []  # in order of arrival
 
     @property
     def living(self) -> int:
@@ -50,20 +58,21 @@ class Pool:
 
     async def lease(self, recipe: Recipe, bounds: PoolBounds) -> Seat:
         """A jail of that key with a spare that is ready or on its way. Raises RequestError ``refused.busy``, HostError."""
-        while True:
-            seat = self._take(recipe.key)
-            if seat is None and self._room(recipe.key, bounds):
-                seat = await self._start(recipe)
-            if seat is not None:
-                if not seat.jail.dead():
-                    self._lent.add(seat)
-                    await self._renew(seat)
+        place: _Place | None = None
+        try:
+            while True:
+                # who comes later waits behind those who want the same
+                ahead = place is None and any(other.key == recipe.key for other in self._line)
+                if not ahead and (seat := await self._found(recipe, bounds)) is not None:
                     return seat
-                await self._retire(seat)
-            elif (victim := self._victim(recipe.key, bounds)) is not None:
-                await self._retire(victim)
-            else:
-                await self._wait_in_line(bounds)
+                if place is None:
+                    place = self._join(recipe.key, bounds)
+                await place.turn.wait()
+                place.turn = trio.Event()
+        finally:
+            if place is not None:
+                self._line.remove(place)
+                self._wake()  # this one may have been woken for what it did not take in the end
 
     async def give_back(self, seat: Seat, *, healthy: bool) -> None:
         """Take a jail back after its call; one that is not healthy is ended."""
@@ -73,9 +82,9 @@ class Pool:
             self._idle.append(seat)
             if seat.failures < _FAILURES:
                 self._spare(seat)
+            self._wake()
         else:
             await self._retire(seat)
-        self._line.unpark()
 
     async def retire_idle(self, keep_seconds: Callable[[Seat], float]) -> None:
         """End the jails that nobody used for as long as their policy keeps them."""
@@ -97,14 +106,31 @@ class Pool:
         failed: list[str] = []
         for seat in [*self._idle, *self._lent]:
             try:
-                await seat.jail.close()
+                await self._retire(seat)
             except HostError as error:
                 failed += error.lines
         self._idle.clear()
         self._lent.clear()
-        self._line.unpark_all()
         if failed:
             raise HostError("engine_failed.not_clean", *failed)
+
+    async def _found(self, recipe: Recipe, bounds: PoolBounds) -> Seat | None:
+        """A jail for that recipe, started if there is room or another key's idle one can go; None when there is none to be had."""
+        while True:
+            seat = self._take(recipe.key)
+            if seat is None and self._room(recipe.key, bounds):
+                seat = await self._start(recipe)
+            if seat is None:
+                victim = self._victim(recipe.key, bounds)
+                if victim is None:
+                    return None
+                await self._retire(victim)
+            elif seat.jail.dead():
+                await self._retire(seat)
+            else:
+                self._lent.add(seat)
+                await self._renew(seat)
+                return seat
 
     def _take(self, key: str) -> Seat | None:
         for at in range(len(self._idle) - 1, -1, -1):
@@ -118,10 +144,11 @@ class Pool:
 
     def _victim(self, key: str, bounds: PoolBounds) -> Seat | None:
         """The idle jail of another key to end for this one, least recently used first."""
+        return self._idle.pop(0) if self._may_evict(key, bounds) else None
+
+    def _may_evict(self, key: str, bounds: PoolBounds) -> bool:
         same = sum(seat.recipe.key == key for seat in self._lent) + self._starting.get(key, 0)
-        if same >= bounds.jails or not self._idle:
-            return None
-        return self._idle.pop(0)
+        return bool(self._idle) and same < bounds.jails
 
     async def _start(self, recipe: Recipe) -> Seat:
         self._starting[recipe.key] = self._starting.get(recipe.key, 0) + 1
@@ -152,10 +179,25 @@ class Pool:
         seat.failures = seat.failures + 1 if spare.verdict is not None else 0
 
     async def _retire(self, seat: Seat) -> None:
-        await seat.jail.close()
-        self._line.unpark()
+        try:
+            if seat.spare is not None:
+                await seat.spare.give_up()
+            await seat.jail.close()
+        finally:
+            self._wake()
 
-    async def _wait_in_line(self, bounds: PoolBounds) -> None:
+    def _join(self, key: str, bounds: PoolBounds) -> _Place:
         if len(self._line) >= bounds.queued:
             raise RequestError("refused.busy", f"{bounds.total} workers are in use and {bounds.queued} calls wait in line")
-        await self._line.park()
+        place = _Place(key, bounds)
+        self._line.append(place)
+        self._wake()
+        return place
+
+    def _wake(self) -> None:
+        """Wake the first in line for whom there is a jail now. Each that was woken wakes the next, so that no chance is lost."""
+        for place in self._line:
+            idle = any(seat.recipe.key == place.key for seat in self._idle)
+            if not place.turn.is_set() and (idle or self._room(place.key, place.bounds) or self._may_evict(place.key, place.bounds)):
+                place.turn.set()
+                return

@@ -65,6 +65,8 @@ class Pump:
         while True:
             message = self.session.next()
             if message is not None:
+                if self.session.state is State.ANSWERED:
+                    self._read_outputs(all_of_it=True)  # what it printed before its answer is bounded, however the reads fell
                 return message
             if not self._read():
                 if self._closed:
@@ -89,10 +91,7 @@ class Pump:
 
     def _read(self) -> bool:
         """Read once from each descriptor; says whether the channel gave something."""
-        for name, capture in self.captured.items():
-            data = self._child.read_output(name)
-            if data and not capture.add(data):
-                raise RemoteFault("limit_exceeded.output", f"more than {capture.cap} bytes on {name}")
+        self._read_outputs(all_of_it=False)
         gone = self._child.gone()  # asked before reading: what a dead process wrote is all there
         data = self._child.read()
         if data:
@@ -101,3 +100,11 @@ class Pump:
         if data == b"" or gone:
             self._closed = True
         return False
+
+    def _read_outputs(self, *, all_of_it: bool) -> None:
+        for name, capture in self.captured.items():
+            while data := self._child.read_output(name):
+                if not capture.add(data):
+                    raise RemoteFault("limit_exceeded.output", f"more than {capture.cap} bytes on {name}")
+                if not all_of_it:
+                    break

@@ -54,4 +54,5 @@ async def why_closed(jail: Jail, end: End, fault: RemoteFault | None, cpu_s: int
     """Reason and line for a channel that ended without an answer: how the process ended says more than where it stopped writing."""
     if fault is not None and fault.code != "crashed.silent" and end.status == 0:
         return fault.code, fault.line
-    return ending(end, cpu_s, await jail.oom_kills())
+    killed = end.status is not None and end.status & 0x7F == 9 and not end.forced  # only then is the launcher worth asking
+    return ending(end, cpu_s, await jail.oom_kills() if killed else 0)

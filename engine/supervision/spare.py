@@ -29,8 +29,16 @@ FAILURES = {
     "not_data": "tool_error.result_not_data",
     "missing": "tool_error.tool_missing",
     "declaration": "refused.declaration",
-    "cancelled": "cancelled.caller",
 }
+
+
+def failed(message: Failure) -> tuple[str, str]:
+    """Reason and line for a failure that a worker reports."""
+    if message.kind not in FAILURES:
+        # security: whether somebody cancelled, only we know; else a tool could pass off what it did as never asked for
+        return "violation.protocol", f"the worker sent a Failure of kind {message.kind}, and nobody cancelled"
+    own_words = message.kind in ("missing", "not_data")
+    return FAILURES[message.kind], message.message if own_words else f"{message.type}: {message.message}"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -63,18 +71,29 @@ class Spare:
         self.pump: Pump | None = None
         self.end: End | None = None
         self.verdict: tuple[str, str] | None = None
+        self._wanted = trio.CancelScope()
 
     async def prepare(self) -> None:
         """Bring it up; never raises but for cancellation, which leaves the child to whoever closes the jail."""
         try:
-            with trio.move_on_after(self._recipe.start_ms / 1000) as scope:
+            with self._wanted, trio.move_on_after(self._recipe.start_ms / 1000) as scope:
                 self.verdict = await self._start()
-            if scope.cancelled_caught:
+            if self._wanted.cancelled_caught:
+                self.verdict = ("crashed.worker", "the worker was ended before its child was ready")
+            elif scope.cancelled_caught:
                 self.verdict = ("limit_exceeded.start", f"not ready within {self._recipe.start_ms} ms")
+            if self.verdict is not None and self.child is not None and self.end is None:
+                self.end = await reaper.reap(self._jail, self.child)  # else it would go on, with whatever it does, until a call asks
         except HostError as error:
             self.verdict = (error.code, "; ".join(error.lines))
         finally:
             self.ready.set()
+
+    async def give_up(self) -> None:
+        """Stop bringing it up; returns when nothing waits on its descriptors any more, at once when it was ready."""
+        self._wanted.cancel()
+        with trio.CancelScope(shield=True):
+            await self.ready.wait()
 
     async def _start(self) -> tuple[str, str] | None:
         self.child = await self._jail.fork()
@@ -90,7 +109,7 @@ class Spare:
 
     def _judged(self, message: object) -> tuple[str, str] | None:
         if isinstance(message, Failure):
-            return FAILURES[message.kind], f"{message.type}: {message.message}" if message.kind != "missing" else message.message
+            return failed(message)
         if isinstance(message, Ready):
             expected = self._recipe.declarations
             if expected is None or message.declaration == expected:

@@ -62,6 +62,10 @@ class FrameBuffer:
             raise RemoteFault("violation.protocol", "the worker sent a frame too short for any message")
         return length
 
+    def said(self) -> int:
+        """What the first four bytes say, allowed or not."""
+        return int.from_bytes(self._bytes[:HEADER_BYTES], "big")
+
     def start(self) -> tuple[int, int] | None:
         """The first frame's first two bytes, None until they are here."""
         if len(self._bytes) < HEADER_BYTES + _SHORTEST:

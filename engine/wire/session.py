@@ -187,7 +187,11 @@ class Session:
         buffer = self._buffer
         if self._state is State.ANSWERED and buffer:
             raise RemoteFault("violation.protocol", "the worker sent something after its answer")
-        length = buffer.length()
+        try:
+            length = buffer.length()
+        except RemoteFault:
+            self._name_the_bound()
+            raise
         start = None if length is None else buffer.start()
         if length is None or start is None:
             return None
@@ -205,6 +209,13 @@ class Session:
         self._count(message, length)
         self._state = after
         return message
+
+    def _name_the_bound(self) -> None:
+        """A frame of no allowed length: when it says that it is a result or an event, its own bound is the one to name."""
+        start, length = self._buffer.start(), self._buffer.said()
+        kind = None if start is None else messages.FROM_WORKER.get(start[1])
+        if kind is not None and kind in HEARS[self._state] and length > self._bounds.frame_bytes:
+            self._measure(kind, length)
 
     def _kind(self, head: int, number: int) -> type[FromWorker]:
         """Which message begins so, if it may come now."""

@@ -9,6 +9,7 @@ Laws:
 """
 
 import os
+import select
 import signal
 import socket
 import subprocess
@@ -38,7 +39,7 @@ class Launcher:
         self._process, self._pidfd, self._control, self._errors = process, pidfd, control, errors
         self._turn = trio.Lock()
         self._number = 0
-        self.dead = False
+        self._lost = False
         self.facts: HostFacts
 
     @classmethod
@@ -57,6 +58,15 @@ class Launcher:
     def pid(self) -> int:
         """Its process id, for tests and ``doctor``."""
         return self._process.pid
+
+    @property
+    def dead(self) -> bool:
+        """Whether it has ended, or cannot be talked to any more."""
+        if self._lost:
+            return True
+        poll = select.poll()
+        poll.register(self._pidfd, select.POLLIN)
+        return bool(poll.poll(0))
 
     async def order(self, what: str, details: Mapping[str, Any], channel: socket.socket) -> tuple[int, dict[str, Any], int]:
         """Give one order with the far end of its channel; its number, the answer, and the descriptor that came with it (-1: none).
@@ -81,7 +91,7 @@ class Launcher:
 
     async def close(self) -> None:
         """End it and everything below it; returns when it is buried."""
-        self.dead = True
+        self._lost = True
         self._control.close()  # it ends its jails, gives back what they borrowed, and leaves
         with trio.CancelScope(shield=True):
             with trio.move_on_after(_LEAVE_SECONDS) as left:
@@ -115,7 +125,7 @@ class Launcher:
         raise self._died(None)
 
     def _died(self, error: Exception | None) -> HostError:
-        self.dead = True
+        self._lost = True
         try:
             said = os.read(self._errors, 4096).decode("utf-8", "replace").strip().splitlines()
         except OSError:

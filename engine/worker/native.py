@@ -40,18 +40,22 @@ class NativeChild:
 
     def __init__(self, number: int, slot: int) -> None:
         self.number, self.slot = number, slot
-        self.channel, self.far_channel = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
-        self.channel.setsockopt(socket.SOL_SOCKET, _SO_PASSPIDFD, 1)
-        self.channel.setblocking(False)
-        self._outputs: dict[str, int] = {}
-        self._far: list[int] = []
-        for name in ("stdout", "stderr"):
-            self._outputs[name], far = os.pipe2(os.O_CLOEXEC)
-            os.set_blocking(self._outputs[name], False)
-            self._far.append(far)
         self.pidfd = -1
         self.end: End | None = None
+        self._outputs: dict[str, int] = {}
+        self._far: list[int] = []
         self._epoll = select.epoll()
+        self.channel, self.far_channel = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
+        try:
+            self.channel.setsockopt(socket.SOL_SOCKET, _SO_PASSPIDFD, 1)
+            self.channel.setblocking(False)
+            for name in ("stdout", "stderr"):
+                self._outputs[name], far = os.pipe2(os.O_CLOEXEC)
+                self._far.append(far)
+                os.set_blocking(self._outputs[name], False)
+        except OSError:  # our own table is full: what was opened must not stay
+            self.close()
+            raise
         for descriptor in (self.channel.fileno(), *self._outputs.values()):
             self._epoll.register(descriptor, select.EPOLLIN)
 
@@ -171,7 +175,10 @@ class Jail:
     async def fork(self) -> NativeChild:
         """As in ``base.Worker``. Raises HostError when the jail is dead or the child does not come up."""
         slot = min({0, 1} - {child.slot for child in self._children.values()})
-        child = NativeChild(next(self._numbers), slot)
+        try:
+            child = NativeChild(next(self._numbers), slot)
+        except OSError as error:
+            raise HostError("refused.start_failed", f"step 'open the child's channels' failed: {error.strerror}") from None
         try:
             rights = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, struct.pack("3i", *child.far_descriptors()))]
             self._control.sendmsg([_FORK.pack(b"S", child.number, slot)], rights)
@@ -215,10 +222,9 @@ class Jail:
     async def close(self) -> None:
         """As in ``base.Worker``. Raises HostError when something survives a SIGKILL for five seconds."""
         with trio.CancelScope(shield=True, deadline=trio.current_time() + _CLOSE_SECONDS) as scope:
-            self.kill()
-            if self._first < 0:  # it never came up: its monitor takes it down
-                _kill(self._monitor)
+            # the monitor last: it may not have started the first process yet, or may itself have been stopped
             for pidfd in (self._first, self._monitor):
+                _kill(pidfd)
                 if pidfd >= 0:
                     await trio.lowlevel.wait_readable(pidfd)
         for child in self._children.values():
@@ -238,10 +244,12 @@ class Jail:
 
     async def oom_kills(self) -> int:
         """How often the kernel killed in this jail's cgroup for memory; 0 where there is no cgroup."""
-        if not self.oom or self._launcher.dead:
+        if not self.oom or self._launcher.dead or self._first < 0:
             return 0
-        with socket.socket(fileno=os.dup(self._control.fileno())) as any_channel:
-            _, told, _ = await self._launcher.order("oom", {"number": self._number}, any_channel)
+        try:
+            _, told, _ = await self._launcher.order("oom", {"number": self._number}, self._control)  # an order brings a channel: any will do
+        except HostError:
+            return 0  # it died meanwhile, and what it counted with it
         return int(told["kills"])
 
     def _with_scratch(self, order: Mapping[str, Any]) -> Mapping[str, Any]:

@@ -133,7 +133,14 @@ class TestCarriedFiles:
             "    except ImportError:\n        print('no', name)\n"
         )
         carried = ["canonical", "expansion", "patterns", "rules", "schema", "signature", "strict", "tool"]
-        wanted = ["engine", "engine.authoring", *(f"engine.authoring.{name}" for name in carried), "engine.errors", "no Engine", "no Outcome"]
+        wanted = [
+            "engine",
+            "engine.authoring",
+            *(f"engine.authoring.{name}" for name in carried),
+            "engine.errors",
+            "no Engine",
+            "no Outcome",
+        ]
         assert run(tree, version, program).splitlines() == wanted
 
     def test_importing_them_loads_nothing_heavy(self, tree: Path, version: tuple[int, int]) -> None:
@@ -169,5 +176,8 @@ class TestCarriedFiles:
 @pytest.mark.filterwarnings("default:unproven")
 def test_an_unmet_version_is_not_green(tree: Path) -> None:
     """Control: a version that no machine has is a warning and a skip, never a pass."""
-    with pytest.warns(UserWarning, match=r"unproven: no Python 3\.99"), pytest.raises(pytest.skip.Exception, match=r"unproven: no Python 3\.99"):
+    with (
+        pytest.warns(UserWarning, match=r"unproven: no Python 3\.99"),
+        pytest.raises(pytest.skip.Exception, match=r"unproven: no Python 3\.99"),
+    ):
         run(tree, (3, 99), "")

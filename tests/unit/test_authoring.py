@@ -62,17 +62,41 @@ def test_the_declaration_has_exactly_the_fields() -> None:
     """All fields are there, in their order, with the defaults that open nothing."""
     assert list(lookup_policy.declaration) == list(rules.FIELDS)
     assert lookup_policy.declaration == {
-        "name": "lookup_policy", "description": "Read current refund policy.", "title": None, "snippet": None, "guidelines": [],
+        "name": "lookup_policy",
+        "description": "Read current refund policy.",
+        "title": None,
+        "snippet": None,
+        "guidelines": [],
         "input": {"type": "object", "properties": {"region": {"type": "string"}}, "additionalProperties": False, "required": ["region"]},
         "output": {
-            "type": "object", "properties": {"region": {"type": "string"}, "refundWindowDays": {"type": "integer"}},
-            "additionalProperties": False, "required": ["region", "refundWindowDays"],
+            "type": "object",
+            "properties": {"region": {"type": "string"}, "refundWindowDays": {"type": "integer"}},
+            "additionalProperties": False,
+            "required": ["region", "refundWindowDays"],
         },
-        "partial": None, "effect": "read", "timeout_ms": 30_000, "result": {"policy": "auto"}, "nested_tools": [],
-        "allow_repeat": False, "dangerous": False, "read_only": True, "cacheable": False, "open_world": False, "meta": {},
-        "includes": [], "data": [], "layers": [], "network": False, "credentials": [], "environment": [], "limits": {},
-        "streams": False, "context": None, "module": __name__, "qualname": "lookup_policy",
-    }  # fmt: skip  one field a line would fill the screen
+        "partial": None,
+        "effect": "read",
+        "timeout_ms": 30_000,
+        "result": {"policy": "auto"},
+        "nested_tools": [],
+        "allow_repeat": False,
+        "dangerous": False,
+        "read_only": True,
+        "cacheable": False,
+        "open_world": False,
+        "meta": {},
+        "includes": [],
+        "data": [],
+        "layers": [],
+        "network": False,
+        "credentials": [],
+        "environment": [],
+        "limits": {},
+        "streams": False,
+        "context": None,
+        "module": __name__,
+        "qualname": "lookup_policy",
+    }
 
 
 def test_schemas_and_description_are_derived() -> None:
@@ -171,7 +195,10 @@ anonymous = lambda a: a  # noqa: E731  what it refuses is a lambda with a name
             "tool plain: is the wrapper of another decorator: put @tool nearest to the def, and call what the wrapper did from inside",
         ),
         (Holder.method, "tool method: is a method of a class: declare a function at the top of a module"),
-        (Holder().method, "tool method: is a method and no function: declare a function at the top of a module, with @tool nearest to the def"),
+        (
+            Holder().method,
+            "tool method: is a method and no function: declare a function at the top of a module, with @tool nearest to the def",
+        ),
         (
             functools.partial(plain, 1),
             "tool ?: is a partial and no function: declare a function at the top of a module, with @tool nearest to the def",
@@ -221,29 +248,44 @@ def test_effect_has_no_default() -> None:
         ({"nested_tools": ["plain"]}, "tool plain: nested_tools: a tool cannot hold itself"),
         ({"nested_tools": ["a", "a"]}, "tool plain: nested_tools: names an entry twice"),
         ({"nested_tools": "abc"}, "tool plain: nested_tools: must be a list of names of tools"),
-        ({"read_only": True, "effect": "write"}, "tool plain: read_only: contradicts the effect write: say effect='read', or leave read_only out"),
+        (
+            {"read_only": True, "effect": "write"},
+            "tool plain: read_only: contradicts the effect write: say effect='read', or leave read_only out",
+        ),
         (
             {"cacheable": True, "effect": "external"},
             "tool plain: cacheable: contradicts the effect external: an answer may be kept only when calling again changes nothing",
         ),
         ({"dangerous": 1}, "tool plain: dangerous: must be true or false"),
         ({"meta": {"a": b""}}, "tool plain: meta: must be plain JSON data (a bytes is not plain data)"),
-        ({"includes": ["a..b"]}, 'tool plain: includes: "a..b": must be a dotted Python name without <locals>: declare a function at the top of a module'),
-        ({"data": ["../x"]}, 'tool plain: data: "../x": must be a path below the source\'s folder, with / between its parts and without . and ..'),
+        (
+            {"includes": ["a..b"]},
+            'tool plain: includes: "a..b": must be a dotted Python name without <locals>: declare a function at the top of a module',
+        ),
+        (
+            {"data": ["../x"]},
+            'tool plain: data: "../x": must be a path below the source\'s folder, with / between its parts and without . and ..',
+        ),
         ({"layers": ["a/b"]}, 'tool plain: layers: "a/b": must be letters, digits, . _ and - only'),
         ({"layers": {"a"}}, "tool plain: layers: must be a list of names of layers"),
         ({"network": "a:1"}, 'tool plain: network: must be a list of destinations such as "api.example.com:443", or false'),
-        ({"credentials": ["sk-SECRET value"]}, "tool plain: credentials: entry 0: must name a capability in lower case, such as anthropic; values never stand in a declaration"),
-        ({"environment": ["A=1"]}, 'tool plain: environment: entry 0: must be the name of an environment variable: letters, digits and _'),
+        (
+            {"credentials": ["sk-SECRET value"]},
+            "tool plain: credentials: entry 0: must name a capability in lower case, such as anthropic; values never stand in a declaration",
+        ),
+        ({"environment": ["A=1"]}, "tool plain: environment: entry 0: must be the name of an environment variable: letters, digits and _"),
         (
             {"limits": {"memory": 0}},
             'tool plain: limits: "memory" must be a whole number above 0, a size such as "64 MiB" or a time such as "2 s"',
         ),
         ({"partial": {}}, "tool plain: partial: a tool that yields has a schema for what it yields, another tool has none"),
-        ({"output": {"tpye": "x"}}, 'tool plain: output: unknown keyword "tpye": use one of JSON Schema 2020-12, or put it into description or meta'),
+        (
+            {"output": {"tpye": "x"}},
+            'tool plain: output: unknown keyword "tpye": use one of JSON Schema 2020-12, or put it into description or meta',
+        ),
     ],
     ids=lambda value: str(value)[:40],
-)  # fmt: skip  one case a line
+)
 def test_fields_refuse_with_the_remedy(said: dict[str, Any], line: str) -> None:
     """One line names the tool, the field and what to do."""
     lines = refusal(lambda: tool(**{"effect": "read", **said})(plain))
@@ -258,9 +300,26 @@ def test_destinations_are_host_and_port(place: str) -> None:
 
 @pytest.mark.parametrize(
     "place",
-    ["api.example.com", "api.example.com:0", "a:65536", "a:+1", "a:०", "A.com:1", "a_b:1", "-a.com:1", "a..b:1", "a.*.b:1", "*:1", "[::1]:1", "a\n:1",
-     "ä.de:1", "http://a:1", ":1", "a:01"],
-)  # fmt: skip  one case each
+    [
+        "api.example.com",
+        "api.example.com:0",
+        "a:65536",
+        "a:+1",
+        "a:०",
+        "A.com:1",
+        "a_b:1",
+        "-a.com:1",
+        "a..b:1",
+        "a.*.b:1",
+        "*:1",
+        "[::1]:1",
+        "a\n:1",
+        "ä.de:1",
+        "http://a:1",
+        ":1",
+        "a:01",
+    ],
+)
 def test_what_is_no_destination(place: str) -> None:
     """A name that two parsers could read differently refuses."""
     assert "must be host:port" in refusal(lambda: tool(effect="read", network=[place])(plain))[0]
@@ -272,7 +331,9 @@ def test_limits_as_a_policy_writes_them(amount: Any) -> None:
     assert tool(effect="read", limits={"memory": amount})(plain).declaration["limits"] == {"memory": amount}
 
 
-@pytest.mark.parametrize("amount", [0, -1, True, 1.5, float("nan"), "0", "-1", "1 MB", "1  s", "", "1e3", "٣", None, (1 << 53) + 1], ids=repr)
+@pytest.mark.parametrize(
+    "amount", [0, -1, True, 1.5, float("nan"), "0", "-1", "1 MB", "1  s", "", "1e3", "٣", None, (1 << 53) + 1], ids=repr
+)
 def test_what_is_no_limit(amount: Any) -> None:
     """Nothing that could mean "none" or be rounded is an amount."""
     assert 'limits: "memory" must be a whole number above 0' in refusal(lambda: tool(effect="read", limits={"memory": amount})(plain))[0]

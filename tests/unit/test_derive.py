@@ -119,9 +119,13 @@ class Model:
             "properties": {
                 "node": {"$ref": "#/$defs/Node"},
                 "mode": {"anyOf": [{"const": "a", "type": "string"}, {"enum": ["b", "c"], "type": "string"}], "title": "Mode"},
-                "pick": {"discriminator": {"propertyName": "k"}, "anyOf": [{"$ref": "#/$defs/Node"}, {"type": "null"}], "default": {"title": "x"}},
+                "pick": {
+                    "discriminator": {"propertyName": "k"},
+                    "anyOf": [{"$ref": "#/$defs/Node"}, {"type": "null"}],
+                    "default": {"title": "x"},
+                },
             },
-            "required": ["node", mode == "validation" and "mode" or "pick"],
+            "required": ["node", (mode == "validation" and "mode") or "pick"],
         }
 
     @classmethod
@@ -237,7 +241,13 @@ OPTIONS = {
         ("Extended", OPTIONS),
         (
             "Pair",
-            {"type": "array", "prefixItems": [{"type": "integer"}, {"type": ["string", "null"]}], "items": False, "minItems": 2, "maxItems": 2},
+            {
+                "type": "array",
+                "prefixItems": [{"type": "integer"}, {"type": ["string", "null"]}],
+                "items": False,
+                "minItems": 2,
+                "maxItems": 2,
+            },
         ),
         ("Bare", {"type": "array", "prefixItems": [{}, {}], "items": False, "minItems": 2, "maxItems": 2}),
         ("Annotated[int, schema.Bounds(minimum=1)]", {"type": "integer", "minimum": 1}),
@@ -294,10 +304,16 @@ def test_an_alias_that_holds_itself_becomes_a_definition() -> None:
         ("Opaque", 'the parameter "a": the hint "Opaque" has no JSON form: use plain types, or give input='),
         ("Rights", 'the parameter "a": the hint "Rights" has no JSON form: flags combine: use a list of an Enum'),
         ("dict[int, str]", 'the parameter "a": the hint "dict" has no JSON form: keys of JSON objects are texts: use dict[str, ...]'),
-        ("Literal[b'x']", 'the parameter "a": the hint "Literal" has no JSON form: its values must be texts, whole numbers, true, false or null'),
+        (
+            "Literal[b'x']",
+            'the parameter "a": the hint "Literal" has no JSON form: its values must be texts, whole numbers, true, false or null',
+        ),
         ("Annotated[int, Opaque()]", 'the parameter "a": the marker "Opaque" is not known: use schema.Bounds(...)'),
         ("Annotated[int, {'min': 1}]", 'unknown bound "min": use one of title'),
-        ("Absent", 'the parameter "a": the hint "Absent (name \'Absent\' is not defined)" cannot be found: define it at the top of the module'),
+        (
+            "Absent",
+            'the parameter "a": the hint "Absent (name \'Absent\' is not defined)" cannot be found: define it at the top of the module',
+        ),
         ("abc.Callable[[], int]", 'the parameter "a": the hint "Callable" has no JSON form: use plain types, or give input='),
     ],
 )
@@ -356,8 +372,10 @@ def test_definitions_of_one_name_stay_apart() -> None:
     lines: list[str] = []
     made = derive.schemas_of(function, derive.hints_of(function), None, {"input": None, "output": {}, "partial": None}, lines)["input"]
     assert (lines, sorted(made["$defs"]), made["properties"]["b"]["properties"]["node"]) == (
-        [], ["Node", "Node_2"], {"$ref": "#/$defs/Node_2"}
-    )  # fmt: skip  one comparison
+        [],
+        ["Node", "Node_2"],
+        {"$ref": "#/$defs/Node_2"},
+    )
     assert schema_problems(made, "input") == []
 
 

@@ -60,7 +60,9 @@ def test_times(text: object, time: int) -> None:
     assert parse_time(text) == time
 
 
-@pytest.mark.parametrize("text", ["64 MB", "1.5 MiB", "-1", "", "1  KiB", "KiB", "1 KiB ", "1" * 16, 1.0, True, None, [], "٣ MiB"], ids=repr)
+@pytest.mark.parametrize(
+    "text", ["64 MB", "1.5 MiB", "-1", "", "1  KiB", "KiB", "1 KiB ", "1" * 16, 1.0, True, None, [], "٣ MiB"], ids=repr
+)
 def test_what_is_no_size(text: object) -> None:
     """Decimal units, fractions, signs and foreign digits refuse and name the units."""
     with pytest.raises(PolicyError) as caught:

@@ -66,7 +66,10 @@ def test_good_schemas_pass(schema: Any) -> None:
         ),
         ({**CLOSED, "required": ["b"]}, 'input.required: "b" is not among properties: declare it there'),
         ({"type": "object", "required": ["b"]}, 'input.required: "b" is not among properties: declare it there'),
-        ({"anyOf": [{"const": "a"}, {"const": "b"}]}, "input.anyOf: a union of literals must be one enum: write enum: [...] with all the values"),
+        (
+            {"anyOf": [{"const": "a"}, {"const": "b"}]},
+            "input.anyOf: a union of literals must be one enum: write enum: [...] with all the values",
+        ),
         ({"oneOf": [{"enum": ["a"]}]}, "input.oneOf: a union of literals must be one enum: write enum: [...] with all the values"),
         (
             {"anyOf": [{"const": "a", "description": "x"}, {"const": "b"}, {"type": "null"}]},
@@ -81,7 +84,10 @@ def test_good_schemas_pass(schema: Any) -> None:
         ({"$ref": "#/$defs/a"}, 'input.$ref: "#/$defs/a" is not defined: add it to $defs at the root of the schema'),
         ({"items": {"$defs": {}}}, "input.items.$defs: definitions stand at the root of the schema, at most 256: move them there"),
         ({"$defs": {"a/b": {}}}, 'input.$defs: the name "a/b" must be letters, digits, _ and - only'),
-        ({"type": "text"}, "input.type: must be one of, or a list of different ones of: null, boolean, integer, number, string, array, object"),
+        (
+            {"type": "text"},
+            "input.type: must be one of, or a list of different ones of: null, boolean, integer, number, string, array, object",
+        ),
         ({"type": []}, "input.type: must be one of, or a list of different ones of: null, boolean, integer, number, string, array, object"),
         ({"enum": []}, "input.enum: must be a list of at least one value"),
         ({"enum": ["a", "a"]}, "input.enum: names a value twice"),
@@ -97,7 +103,10 @@ def test_good_schemas_pass(schema: Any) -> None:
         ({"prefixItems": [{}, "x"]}, "input.prefixItems[1]: a schema is an object, true or false, not str"),
         ({"format": "password"}, "input.format: must be one of: " + ", ".join(sorted(FORMATS))),
         ({"$schema": "http://json-schema.org/draft-07/schema#"}, "input.$schema: must be https://json-schema.org/draft/2020-12/schema"),
-        ({"default": {1}}, "input: the schema is not plain JSON data (a set is not plain data): use dict, list, str, int, float, bool and None"),
+        (
+            {"default": {1}},
+            "input: the schema is not plain JSON data (a set is not plain data): use dict, list, str, int, float, bool and None",
+        ),
         (
             {"minimum": float("nan")},
             "input: the schema is not plain JSON data (a float that is not finite): use dict, list, str, int, float, bool and None",

@@ -6,11 +6,10 @@ Laws:
 1. A fact that cannot be found out is told as absent, never as present.
 """
 
+import _socket
 import os
 import sys
 from typing import Any
-
-import _socket
 
 from enter import kernel
 from enter.runtime import Runtime, inside_stdlib
@@ -71,4 +70,6 @@ def _libraries(stdlib: str) -> list[str]:
             path = line.split(maxsplit=5)[5].strip() if line.count("/") else ""
             if ".so" in os.path.basename(path) and path.startswith("/"):
                 found.add(os.path.dirname(path))
-    return sorted(folder for folder in found if not folder.startswith(stdlib) and not stdlib.startswith(folder + "/") and "-packages" not in folder)
+    return sorted(
+        folder for folder in found if not folder.startswith(stdlib) and not stdlib.startswith(folder + "/") and "-packages" not in folder
+    )

@@ -74,7 +74,15 @@ def mount_attributes(step: str, target: str, attributes: int, *, recursive: bool
     """Add mount attributes, to all mounts below as well when ``recursive`` (mount_setattr(2), Linux 5.12)."""
     record = attributes.to_bytes(8, "little") + bytes(24)
     at_fdcwd, at_recursive = -100, 0x8000
-    _call(step, _NR_MOUNT_SETATTR, at_fdcwd, ctypes.c_char_p(os.fsencode(target)), at_recursive if recursive else 0, ctypes.c_char_p(record), 32)
+    _call(
+        step,
+        _NR_MOUNT_SETATTR,
+        at_fdcwd,
+        ctypes.c_char_p(os.fsencode(target)),
+        at_recursive if recursive else 0,
+        ctypes.c_char_p(record),
+        32,
+    )
 
 
 def pivot_here() -> None:

@@ -52,7 +52,6 @@ class Runtime:
         """Run the guest's program for one call in this, by now locked, process."""
         self._main.serve(channel, self.codec, home)
 
-
     def settle(self, path: list[str], *, walls: bool) -> None:
         """Point the interpreter at a jail's paths, or back at the host's own without the wall; imports are answered from there."""
         if walls:

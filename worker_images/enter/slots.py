@@ -7,12 +7,15 @@ Laws:
 2. What cannot be claimed is not given: the caller gets None or an exception, never a shared uid (tests/security/test_promise_clean.py).
 """
 
+import errno
 import fcntl
 import os
+import time
 
 from enter.kernel import Step
 
 _PREFIX = "stockade-"
+_DYING_SECONDS = 1.0  # a SIGKILL takes about 2 ms
 _V1 = {"memory": "memory.limit_in_bytes", "pids": "pids.max"}  # cgroups(7)
 _V2 = {"memory": "memory.max", "pids": "pids.max"}
 
@@ -105,11 +108,24 @@ def sweep(folders: dict[str, str]) -> None:
                 continue  # somebody else swept it
             try:
                 fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                os.rmdir(f"{folder}/{name}")
+                _remove(f"{folder}/{name}")
             except OSError:
-                continue  # its owner lives, or its last process is just dying
+                continue  # its owner lives, or what is in it would not die
             finally:
                 os.close(descriptor)
+
+
+def _remove(place: str) -> None:
+    """Remove a cgroup that lost its owner; its processes got their SIGKILL when that died, but may be on their way out."""
+    deadline = time.monotonic() + _DYING_SECONDS
+    while True:
+        try:
+            os.rmdir(place)
+            return
+        except OSError as error:
+            if error.errno != errno.EBUSY or time.monotonic() > deadline:
+                raise
+        time.sleep(0.002)
 
 
 def _usable(folder: str, file: str) -> bool:

@@ -84,8 +84,16 @@ class Zygote:
         if not self._plan["walls"]:  # inside the wall nothing can be forked, and the namespace ends what is left
             end_orphans({living for _, living, _ in self._children.values()})
         empty(f"{self._plan['scratch']}/{slot}")
+        self._wipe()
         micro = [int(seconds * 1_000_000) for seconds in (used.ru_utime, used.ru_stime)]
         self._control.send(ENDED.pack(b"X", number, status, *micro, used.ru_maxrss))
+
+
+    def _wipe(self) -> None:
+        # security: a child may set mode and times of both slots by path (Landlock does not handle that), for the next call to read
+        for slot in range(self._plan["slots"]["count"]):
+            os.chmod(f"{self._plan['scratch']}/{slot}", 0o700)
+            os.utime(f"{self._plan['scratch']}/{slot}", (0, 0))
 
 
 def lock_child(plan: Plan, descriptors: list[int], ruleset: int, folder: str, program: bytearray) -> None:
@@ -169,8 +177,7 @@ def receive(control: _socket.socket, size: int, wanted: int) -> tuple[bytes, lis
 
 def empty(slot: str) -> None:
     """Remove all that lies in a slot, whatever its depth or modes, with a fixed number of descriptors and no recursion."""
-    # security: the slot itself is its child's as well: closed, it would end the jail; a mode or time left on it would reach the next call
-    os.chmod(slot, 0o700)
+    os.chmod(slot, 0o700)  # the slot itself is its child's as well: closed, it would end the jail
     top = os.open(slot, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     token = os.urandom(8).hex()  # security: a name that the child could not have put in the way
     moved = 0
@@ -190,7 +197,6 @@ def empty(slot: str) -> None:
                             os.rename(entry, f"{token}-{moved}", src_dir_fd=inner, dst_dir_fd=top)
                 finally:
                     os.close(inner)
-        os.utime(top, (0, 0))
     finally:
         os.close(top)
 

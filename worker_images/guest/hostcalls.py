@@ -37,7 +37,9 @@ class GuestContext:
 
     def progress(self, done: float, total: float | None = None, message: str = "") -> None:
         """Tell the caller how far the tool is."""
-        self._link.send(wire.PROGRESS, [done, total, message])
+        if any(isinstance(number, bool) or not isinstance(number, int | float | None) for number in (done, total)) or done is None:
+            raise TypeError("progress takes a number done, a number or None as total, and a text")
+        self._link.send(wire.PROGRESS, [done, total, str(message)])
 
     def emit(self, event: object) -> None:
         """Hand one event, any plain data, to the caller."""
@@ -46,7 +48,7 @@ class GuestContext:
     def call(self, name: str, arguments: dict[str, Any] | None = None) -> Any:
         """The value of a nested tool. Raises HostCallError when the host refuses it or the tool fails."""
         self._number += 1
-        self._link.send(wire.HOST_CALL, [self._number, name, convert.to_data(arguments or {})])
+        self._link.send(wire.HOST_CALL, [self._number, str(name), convert.to_data(dict(arguments or {}))])
         while True:
             frame = self._link.receive(wait=True)
             if frame is not None and not self._noted(frame):
@@ -77,7 +79,7 @@ class GuestLog:
         self._link = link
 
     def _write(self, level: str, message: str, data: dict[str, Any]) -> None:
-        self._link.send(wire.LOG, [level, message, convert.to_data(data)])
+        self._link.send(wire.LOG, [level, str(message), convert.to_data(data)])
 
     def debug(self, message: str, **data: object) -> None:
         """For the tool's author."""

@@ -18,6 +18,8 @@ from engine.authoring.tool import Tool
 from guest import describe, hostcalls, loader, wire
 
 _TEXT = 2000  # characters of an exception's message that are worth sending
+_TRACE = 32 << 10  # characters of a trace: well below what stderr may hold
+_CAUSES = 8
 
 
 class Link:
@@ -79,11 +81,16 @@ def _answer(link: Link, tool: Tool[..., Any], arguments: dict[str, Any]) -> None
     held: list[Any] = []
     if not _guarded(link, "exception", lambda: held.append(_run(link, tool, arguments))):
         return
+    _flush()
+    _guarded(link, "exception", lambda: _deliver(link, held.pop()))  # properties, models and enums of the tool's run while it is converted
+
+
+def _deliver(link: Link, value: Any) -> None:
+    data = convert.to_data(value)
     try:
-        _flush()
-        link.send(wire.RESULT, [convert.to_data(held[0])])
-    except (convert.NotData, ValueError) as problem:
-        _fail(link, "not_data", type(problem).__name__, _text(problem))
+        link.send(wire.RESULT, [data])
+    except ValueError as problem:  # plain data, but more of it than the wire takes
+        _fail(link, "not_data", "ValueError", _text(problem))
 
 
 def _run(link: Link, tool: Tool[..., Any], arguments: dict[str, Any]) -> Any:
@@ -130,15 +137,21 @@ def _guarded(link: Link, kind: str, act: Callable[[], object]) -> bool:
     except SystemExit as end:
         _fail(link, "exit", "SystemExit", _text(end))
     except BaseException as error:  # the tool may raise anything, on purpose
-        kind = "declaration" if type(error).__name__ == "DeclarationError" and kind == "import" else kind
+        kind = "declaration" if kind == "import" and _name(error) == "DeclarationError" else kind
         _trace(error)
-        _fail(link, kind, type(error).__name__, _text(error))
+        _fail(link, kind, _name(error), _text(error))
     return False
 
 
 def _fail(link: Link, kind: str, name: str, message: str) -> None:
     _flush()
-    link.send(wire.FAILURE, [kind, str(name)[:200].encode("utf-8", "replace").decode(), message])
+    link.send(wire.FAILURE, [kind, name, message])
+
+
+def _name(error: BaseException) -> str:
+    """The class's own name; a metaclass of the tool's may answer otherwise, or raise."""
+    name: str = type.__dict__["__name__"].__get__(type(error))
+    return name[:200].encode("utf-8", "replace").decode()
 
 
 def _text(error: BaseException) -> str:
@@ -157,11 +170,23 @@ def _trace(error: BaseException) -> None:
         trace = error.__traceback__
         while trace is not None and trace.tb_next is not None and _ours(trace.tb_frame.f_code.co_filename):
             trace = trace.tb_next
+        _shorten(error)
         shown = traceback.TracebackException(type(error), error, trace, limit=-20, compact=True)
+        left = _TRACE
         for line in shown.format():
-            sys.stderr.write(line[:4000])
+            left -= sys.stderr.write(line[: min(left, 4000)])
     except BaseException as failure:
         os.write(2, f"(no trace: {type(failure).__name__})\n"[:200].encode("utf-8", "replace"))
+
+
+def _shorten(error: BaseException) -> None:
+    """Cut a chain of causes behind its first few: the process ends after this, so nobody misses the rest."""
+    for _ in range(_CAUSES):
+        following = error.__cause__ or error.__context__
+        if following is None:
+            return
+        error = following
+    error.__cause__ = error.__context__ = None
 
 
 def _ours(file: str) -> bool:
@@ -172,8 +197,8 @@ def _flush() -> None:
     for stream in (sys.stdout, sys.stderr):
         try:
             stream.flush()
-        except BaseException:
-            continue  # the tool broke its own output: its answer still counts
+        except BaseException:  # noqa: S112 - the tool broke its own output: its answer still counts
+            continue
 
 
 def _next(link: Link) -> tuple[int, list[Any]]:
