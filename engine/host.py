@@ -54,6 +54,7 @@ class Engine:
         self._turn = trio.Lock()
         self._launcher: Launcher | None = None
         self._closing = False
+        self._quiet = trio.Event()  # closing, and no call is left
 
     async def __aenter__(self) -> "Engine":
         """Start the launcher; nothing of any tool runs yet."""
@@ -79,8 +80,8 @@ class Engine:
             with trio.CancelScope(shield=True, deadline=trio.current_time() + _SHUTDOWN_SECONDS):
                 for call in list(self._calls):
                     call.shut_down()
-                while self._calls:
-                    await trio.sleep(0.001)
+                if self._calls:
+                    await self._quiet.wait()
                 await self._pool.close()
         finally:
             self._nursery.cancel_scope.cancel()
@@ -100,7 +101,7 @@ class Engine:
         place = Path(source)
         chosen = self._policy if policy is None else load_policy(policy, self._policies)
         tools = await self._loading.load(await self._running_launcher(), place, chosen)
-        known = place.resolve()
+        known = _real(place)
         taken = [made.name for made in tools if self._sources.get(made.name, known) != known]
         if taken:
             raise error_for("refused.declaration", *(f"tool {name} is loaded already, from {self._sources[name].name}" for name in taken))
@@ -182,6 +183,10 @@ class Engine:
         """Answer a tool's own call: only to tools it declared, through the same checks, within its deadline and depth."""
         if name not in tool.declaration.nested_tools:
             return False, f"{tool.name} does not declare the nested tool it called"
+        held = self._tools.get(name)
+        # security: nesting is checked while a source loads, but only among its own tools; else a read would write by way of another source
+        if held is not None and tool.declaration.effect == "read" and held.declaration.effect != "read":
+            return False, f"{name} has the effect {held.declaration.effect}, and {tool.name}, a read, holds only reads"
         if request.depth + 1 >= _DEPTH:
             return False, f"calls of tools by tools end at depth {_DEPTH}"
         walled = request.ancestor_required or tool.loaded.policy.mode is not Mode.HOST
@@ -204,6 +209,8 @@ class Engine:
             return await call.run(emit)
         finally:
             self._calls.discard(call)
+            if self._closing and not self._calls:
+                self._quiet.set()
 
     async def _running_launcher(self) -> Launcher:
         """The launcher, a new one when the last died."""
@@ -236,6 +243,11 @@ def _keep_seconds(seat: Seat) -> float:
 def _refused(error: EngineError) -> Outcome:
     status = error.code.split(".", 1)[0]
     return Outcome(status=Status(status), reason=error.code, lines=error.lines)
+
+
+def _real(place: Path) -> Path:
+    """Where a source lies, whatever way it was named: what tells a second load of it from another source."""
+    return place.resolve()
 
 
 async def _drop(event: ToolOutput) -> None:

@@ -25,6 +25,7 @@ from engine.policy.model import Policy
 from engine.policy.resolve import Tightening, resolve_describe
 from engine.preparing import Loaded, LoadedTool, Preparation
 from engine.staging import bundle, graph, layers
+from engine.staging.facts import Written
 from engine.supervision.pool import Pool
 from engine.supervision.pump import Closed, Pump
 from engine.supervision.reaper import reap, why_closed
@@ -34,6 +35,7 @@ from engine.wire.messages import Declarations, Describe, Failure
 from engine.worker.launcher import Launcher
 from engine.worker.parser import open_parser
 
+_LINES = 20  # problems told at once
 GUEST_NAMES = frozenset({"engine", "guest", "enter"})
 
 
@@ -135,23 +137,34 @@ async def _described(pump: Pump) -> tuple[list[Any] | None, tuple[str, str]]:
 
 def _refusal(verdict: tuple[str, str], stderr: str) -> EngineError:
     """The error of a describing that failed, with the last lines that the source wrote."""
-    trace = [line for line in stderr.strip().splitlines() if line.strip()][-4:-1]
-    return error_for(verdict[0], verdict[1], *(trace if verdict[0] == "tool_error.import" else ()))
+    code, line = verdict
+    if code == "refused.declaration":
+        return error_for(code, *line.removeprefix("DeclarationError: ").splitlines()[:_LINES])
+    trace = [said for said in stderr.strip().splitlines() if said.strip(" ^~")][-4:-1]
+    return error_for(code, line, *(trace if code == "tool_error.import" else ()))
 
 
 def _compare(closed: graph.Graph, declarations: Sequence[Declaration]) -> None:
     """Refuse when what staging read from the source is not what the imported declarations say, tool by tool."""
-    read = {(made.file, made.tool): made for made in closed.written}
+    read: dict[tuple[str, str], list[Written]] = {}
+    for made in closed.written:
+        read.setdefault((made.file, made.tool), []).append(made)
     shared = [made for made in closed.written if not made.tool]  # an inline table speaks for every tool of its source
-    lines = []
+    lines: list[str] = []
+    twice: list[str] = []
     for declaration in declarations:
         path = declaration.module.replace(".", "/")
-        own = [made for file in (f"{path}.py", f"{path}/__init__.py") if (made := read.get((file, declaration.qualname))) is not None]
+        own = [made for file in (f"{path}.py", f"{path}/__init__.py") for made in read.get((file, declaration.qualname), ())]
+        if len(own) > 1:  # the later one hid the earlier without a word
+            homes = " and ".join(made.where for made in own)
+            twice.append(f"tool {declaration.name}: the function {declaration.qualname} is declared twice, in {homes}: rename one")
         said = {"includes": declaration.includes, "data": declaration.data_files, "layers": declaration.layers}
         for name, entries in said.items():
             literal = {entry for made in own for entry in getattr(made, name)}
             allowed = literal | {entry for made in shared for entry in getattr(made, name)}
             if not literal <= set(entries) <= allowed:
                 lines.append(f"tool {declaration.name}: {name} says {sorted(literal)} in the source and {sorted(entries)} after import")
+    if twice:
+        raise error_for("refused.declaration", *twice)
     if lines:
         raise error_for("refused.source_literals", *lines)

@@ -30,6 +30,7 @@ from engine.supervision.spare import Recipe
 from engine.wire.messages import Init
 from engine.wire.session import Bounds
 
+_TENANT = 256  # characters of a tenant's name; it stands on every receipt
 _FRAME_SLACK = 64 << 10  # beside the largest value: a message's head, a failure's words, a tool's own call
 
 
@@ -91,7 +92,7 @@ class LoadedTool:
         loaded = self.loaded
         return Setting(
             tool=self.name,
-            tenant=tenant,
+            tenant=tenant if _is_tenant(tenant) else None,
             declaration=self.declaration.digest,
             source=loaded.bundle.digest,
             layers={layer.name: layer.digest for layer in loaded.layers},
@@ -119,8 +120,14 @@ class Preparation:
     def prepare(self, tool: LoadedTool, request: Any) -> Prepared:
         """The recipe of the worker for this call. Raises PolicyError, RequestError or HostError with the reason it may not start."""
         loaded = tool.loaded
+        if not isinstance(request.limits, Mapping):
+            raise error_for("refused.limits", "limits: want names of limits with amounts, such as {'memory': '64 MiB'}")
+        if not _is_tenant(request.tenant):
+            raise error_for("refused.request", f"tenant: want none, or one printable line of 1 to {_TENANT} characters")
+        # security: `is True`, because the text "false" is true and would approve a dangerous tool
+        approved = request.approved is True
         tightening = Tightening(
-            timeout_ms=request.timeout_ms, limits=request.limits, approved=request.approved, ancestor_required=request.ancestor_required
+            timeout_ms=request.timeout_ms, limits=request.limits, approved=approved, ancestor_required=request.ancestor_required
         )
         resolved = resolve(loaded.policy, tool.asked, tightening)
         return self.prepared(resolved, loaded, tenant=request.tenant)
@@ -170,6 +177,11 @@ class Preparation:
                 del self._plans[next(iter(self._plans))]
             self._plans[key] = plans.make(resolved, self._facts, self._places, loaded.content(resolved.layers))
         return self._plans[key]
+
+
+def _is_tenant(tenant: object) -> bool:
+    # security: 1 and "1" would be two tenants to a caller and one in a worker's key; a surrogate would cost the call its receipt
+    return tenant is None or (type(tenant) is str and tenant.isprintable() and 0 < len(tenant) <= _TENANT)
 
 
 def bounds_of(limits: Limits) -> Bounds:

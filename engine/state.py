@@ -11,6 +11,7 @@ import dataclasses
 import hashlib
 import os
 import shutil
+import stat
 import tempfile
 from pathlib import Path
 
@@ -46,9 +47,13 @@ def open_state(wanted: Path | None, policies: Path) -> State:
             raise HostError("refused.storage", f"the state folder cannot be used: {problem}")
         return _state(wanted.resolve(), policies, ephemeral=False)
     usual = Path(platformdirs.user_state_path("stockade"))
-    if _claim(usual) is None:
+    if usual.is_absolute() and _claim(usual) is None:  # a user without a home has a relative one
         return _state(usual.resolve(), policies, ephemeral=False)
-    return _state(Path(tempfile.mkdtemp(prefix="stockade-")), policies, ephemeral=True)
+    try:
+        made = Path(tempfile.mkdtemp(prefix="stockade-"))
+    except OSError as error:
+        raise HostError("refused.storage", f"no temporary state folder: {error.strerror}: give state_dir, or set TMPDIR") from None
+    return _state(made, policies, ephemeral=True)
 
 
 def image_digest(facts: HostFacts) -> str:
@@ -64,12 +69,8 @@ def image_digest(facts: HostFacts) -> str:
 
 def _state(folder: Path, policies: Path, *, ephemeral: bool) -> State:
     mountpoint, empty, scratch = folder / "root", folder / "empty", folder / "scratch"
-    try:
-        scratch.mkdir(mode=0o700, exist_ok=True)
-        mountpoint.mkdir(mode=0o700, exist_ok=True)
-        empty.mkdir(mode=0o555, exist_ok=True)
-    except OSError as error:
-        raise HostError("refused.storage", f"the state folder cannot be used: {error.strerror}") from None
+    for part, mode in ((scratch, 0o700), (mountpoint, 0o700), (empty, 0o555), (folder / "journal", 0o700)):
+        _part(part, mode)
     engine = Path(__file__).resolve().parent
     places = Places(engine=engine, mountpoint=mountpoint, empty=empty, syscalls=policies / "syscalls", scratch=scratch)
     stores = Stores(stage=folder / "stage", layers=folder / "layers", policies=policies)
@@ -84,11 +85,26 @@ def _claim(folder: Path) -> str | None:
         # security: in a shared folder somebody else may have made it first, and would then own what we run
         if not folder.is_dir() or folder.is_symlink() or found.st_uid != os.geteuid():
             return "it is a link, no folder, or belongs to another user"
-        if found.st_mode & 0o077:
+        # security: what others could write, they may have filled already
+        if found.st_mode & 0o022:
+            return "others may write to it: look through it and chmod 700, or choose another"
+        if found.st_mode & 0o055:
             folder.chmod(0o700)
         return None if os.access(folder, os.W_OK | os.X_OK) else "it cannot be written"
     except OSError as error:
         return error.strerror or type(error).__name__
+
+
+def _part(folder: Path, mode: int) -> None:
+    """One folder in the state folder. Raises HostError when a link or a file lies there, or somebody else's."""
+    try:
+        folder.mkdir(mode=mode, exist_ok=True)
+        found = folder.lstat()
+    except OSError as error:
+        raise HostError("refused.storage", f"the state folder cannot be used: {folder.name}: {error.strerror}") from None
+    # security: the journal or a mount would go wherever a link leads
+    if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.geteuid():
+        raise HostError("refused.storage", f"the state folder cannot be used: {folder.name} is no folder of this user: remove it")
 
 
 def _open_and_retry(remove: object, path: str, _: object) -> None:

@@ -19,6 +19,7 @@ from engine.authoring.strict import quoted, step
 from engine.errors import RequestError, ToolError
 
 DEPTH = 128  # containers around a value, itself included, as on the wire
+NODES = 1_000_000  # values in all, as on the wire
 _INT_MIN, _INT_MAX = -(1 << 63), (1 << 63) - 1
 _PATH = 400  # characters of a path worth reading
 
@@ -62,6 +63,7 @@ def to_data(value: object) -> Any:
     Raises NotData with path and type name for anything else, for a value that holds itself, and past 128 levels.
     """
     out: list[Any] = []
+    left = NODES
     todo: list[tuple[_Link, Any]] = [(_Link(None, None, value), out)]  # a place, and the list or dict that gets what stands there
     while todo:
         link, target = todo.pop()
@@ -81,6 +83,10 @@ def to_data(value: object) -> Any:
         # security: a value that holds itself would be walked until memory ends
         if made is not current and link.depth > DEPTH:
             _refuse(link, f"nested deeper than {DEPTH} levels, or holds itself")
+        left -= len(members)
+        # security: a few values that hold each other twice are more than any memory once they are written out
+        if left < 0:
+            _refuse(link, f"more than {NODES} values with what stands before it")
         if members:
             for key, member in reversed(members):
                 if type(current) is dict and type(key) is not str:

@@ -129,7 +129,7 @@ def _layer(value: Any) -> str | None:
 
 def _capability(value: Any) -> str | None:
     good = is_name(value) and value == value.lower()
-    return None if good else "must name a capability in lower case, such as anthropic; values never stand in a declaration"
+    return None if good else "must name a capability in lower case, such as anthropic: values never stand here"
 
 
 def _variable(value: Any) -> str | None:

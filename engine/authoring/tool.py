@@ -65,8 +65,10 @@ class Tool(Generic[P, R]):
         self.function = function
         self.declaration = declaration
         self.name: str = declaration["name"]
-        for name in ("__name__", "__qualname__", "__module__", "__doc__"):
-            setattr(self, name, getattr(function, name))
+        self.__name__: str = getattr(function, "__name__", self.name)
+        self.__qualname__: str = getattr(function, "__qualname__", self.name)
+        self.__module__ = function.__module__
+        self.__doc__ = function.__doc__
         self.__wrapped__ = function
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
@@ -116,31 +118,14 @@ def tool(
     (the author's fault) with one line for each problem, before anything runs.
     """
     nested = _list(nested_tools)
-    said: dict[str, Any] = {
-        "name": name,
-        "description": description,
-        "title": title,
-        "snippet": snippet,
-        "guidelines": _list(guidelines),
-        "effect": effect,
-        "timeout_ms": timeout_ms,
-        "result": {"policy": result} if isinstance(result, str) else _dict(result),
-        "nested_tools": [one.name if isinstance(one, Tool) else one for one in nested] if isinstance(nested, list) else nested,
-        "allow_repeat": allow_repeat,
-        "dangerous": dangerous,
-        "read_only": effect == "read" and dangerous is False if read_only is None else read_only,
-        "cacheable": cacheable,
-        "open_world": open_world,
-        "meta": {} if meta is None else _dict(meta),
-        "includes": _list(includes),
-        "data": _list(data),
-        "layers": _list(layers),
-        "network": network if isinstance(network, bool) else _list(network),
-        "credentials": _list(credentials),
-        "environment": _list(environment),
-        "limits": {} if limits is None else _dict(limits),
-    }
-
+    inferred = effect == "read" and dangerous is False
+    said: dict[str, Any] = {"name": name, "description": description, "title": title, "snippet": snippet, "guidelines": _list(guidelines)}
+    said |= {"effect": effect, "timeout_ms": timeout_ms, "result": {"policy": result} if isinstance(result, str) else _dict(result)}
+    said |= {"allow_repeat": allow_repeat, "dangerous": dangerous, "read_only": inferred if read_only is None else read_only}
+    said |= {"cacheable": cacheable, "open_world": open_world, "meta": _dict(meta or {})}
+    said |= {"includes": _list(includes), "data": _list(data), "layers": _list(layers), "limits": _dict(limits or {})}
+    said |= {"network": _list(network), "credentials": _list(credentials), "environment": _list(environment)}
+    said["nested_tools"] = [one.name if isinstance(one, Tool) else one for one in nested] if isinstance(nested, list) else nested
     if misplaced:
         _refuse(str(getattr(misplaced[0], "__name__", "?")), ["write @tool(effect=..., ...) with keywords: effect has no default"])
     given = {"input": input, "output": output, "partial": partial}

@@ -5,6 +5,7 @@ Not its job: deciding any of it (``call.py`` hands it over).
 Laws:
 1. Every call that named a known tool has a receipt, a refused one too (tests/contract/test_receipts.py).
 2. A receipt holds digests of values, never the values (tests/contract/test_receipts.py).
+3. A line of the journal is a whole receipt, or half of one that a full disk cut; what follows it is whole (tests/unit/test_receipts.py).
 """
 
 import dataclasses
@@ -95,7 +96,7 @@ class Journal:
         self.kind = "ephemeral" if ephemeral else "durable"
         try:
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-            self._file = os.open(folder / "receipts.jsonl", os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+            self._file = os.open(folder / "receipts.jsonl", os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
         except OSError as error:
             raise HostError("refused.storage", f"the journal cannot be opened: {error.strerror}") from None
 
@@ -103,11 +104,18 @@ class Journal:
         """Write one receipt. Raises HostError ``refused.storage`` when the disk does not take it whole."""
         line = canonical(dict(made)) + b"\n"
         try:
+            if self._is_torn():
+                line = b"\n" + line
             # one write: lines of several engines cannot mix (write(2), O_APPEND)
             if os.write(self._file, line) != len(line):
                 raise HostError("refused.storage", "the journal took only half a receipt: the disk is full")
         except OSError as error:
             raise HostError("refused.storage", f"the receipt could not be written: {error.strerror}") from None
+
+    def _is_torn(self) -> bool:
+        """Whether the file ends in half a line: a full disk took no more of it, from whichever engine."""
+        end = os.fstat(self._file).st_size
+        return end > 0 and os.pread(self._file, 1, end - 1) != b"\n"
 
     def close(self) -> None:
         """Let go of the file."""

@@ -76,12 +76,12 @@ class Closing:
             raise error_for("refused.source_limits", f"the source with its data is larger than {self._tree.bounds.total_bytes} bytes")
         self.files[path] = content
 
-    def add(self, item: Item, facts: Facts, inline: Written | None) -> tuple[Item, ...]:
-        """What the file's facts bring in: the files to read next."""
+    def add(self, item: Item, facts: Facts, tables: tuple[Written, ...] = ()) -> tuple[Item, ...]:
+        """What the file's facts, and the source's tables beside its entry, bring in: the files to read next."""
         for row in facts.imports:
             self._follow(item, row)
         self._computed += [f"{item.path}:{line}: {what}" for line, what in facts.dynamic]
-        for written in (*facts.tools, *((inline,) if inline else ())):
+        for written in (*facts.tools, *tables):
             self.written.append(written)
             for include in written.includes:
                 self._include(include, written.where)

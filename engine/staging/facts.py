@@ -1,6 +1,6 @@
 """What the parser said of one file, checked before anything believes it.
 
-Its job: the shape of an answer of ``worker_images/enter/parse.py``, the refusals it stands for, and the inline table of a script.
+Its job: the shape of an answer of ``worker_images/enter/parse.py``, the refusals it stands for.
 Not its job: parsing Python (a restricted child does), finding modules.
 Laws:
 1. The answer comes from a process that read hostile bytes: each part is checked, none is trusted (tests/unit/test_graph.py).
@@ -9,7 +9,6 @@ Laws:
 
 import dataclasses
 import re
-import tomllib
 from collections.abc import Mapping
 from typing import Any, NoReturn
 
@@ -18,7 +17,6 @@ from engine.outcome import error_for
 ASKED = ("includes", "data", "layers")
 _ROWS = 100_000
 _CHARS = 2_000
-_INLINE_BYTES = 64 << 10  # a TOML reader recurses; a table of three lists is short
 _SHAPES: Mapping[str, tuple[type, ...]] = {
     "imports": (str, str, list, int, int, bool, bool),
     "dynamic": (int, str),
@@ -44,7 +42,7 @@ class Import:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Written:
-    """What one ``@tool(...)`` or inline table asks for, as written; an inline table has no tool name."""
+    """What one ``@tool(...)`` or table asks for, as written; a table has no tool name."""
 
     tool: str
     file: str
@@ -83,7 +81,7 @@ def check(answer: Mapping[str, Any], file: str) -> Facts:
     return Facts(
         imports=tuple(_import(row, file) for row in answer["imports"]),
         dynamic=tuple((line, text) for line, text in answer["dynamic"]),
-        tools=tuple(_written(asked, tool, line, file) for tool, line, asked in answer["tools"]),
+        tools=tuple(written(asked, tool, line, file) for tool, line, asked in answer["tools"]),
     )
 
 
@@ -123,56 +121,18 @@ def _import(row: list[Any], file: str) -> Import:
     return Import(kind=kind, module=module, names=tuple(names), level=level, line=line, optional=optional, local=local)
 
 
-def _written(asked: Mapping[str, Any], tool: str, line: int, file: str) -> Written:
+def written(asked: Mapping[str, Any], tool: str, line: int, file: str) -> Written:
+    """One ``Written`` from its three lists. Raises refused.source_literals for an entry that names no layer or module."""
     if set(asked) != set(ASKED):
         _nonsense(file)
     for texts in asked.values():
         if type(texts) is not list or len(texts) > _ROWS or any(type(text) is not str or len(text) > _CHARS for text in texts):
             _nonsense(file)
-    written = Written(tool=tool, file=file, line=line, **{key: tuple(asked[key]) for key in ASKED})
-    for layer in written.layers:
+    made = Written(tool=tool, file=file, line=line, **{key: tuple(asked[key]) for key in ASKED})
+    for layer in made.layers:
         if not _LAYER.fullmatch(layer):
-            raise error_for("refused.source_literals", f"{written.where}: {layer!r} is no layer: a-z first, then a-z, 0-9, -, 64 at most")
-    for include in written.includes:
+            raise error_for("refused.source_literals", f"{made.where}: {layer!r} is no layer: a-z first, then a-z, 0-9, -, 64 at most")
+    for include in made.includes:
         if not _INCLUDE.fullmatch(include):
-            raise error_for("refused.source_literals", f"{written.where}: {include!r} is no include: write 'package.module' or 'package.*'")
-    return written
-
-
-def inline_table(source: bytes, file: str) -> Written | None:
-    """What ``[tool.stockade]`` in the script's inline block (PEP 723) asks for, if there is one."""
-    found = _inline_block(source, file)
-    if found is None:
-        return None
-    line, text = found
-    try:
-        table = tomllib.loads(text).get("tool", {})
-        asked = table.get("stockade") if isinstance(table, dict) else None
-    except (tomllib.TOMLDecodeError, RecursionError):
-        raise error_for("refused.source_literals", f"{file}:{line}: the inline script block is not TOML") from None
-    if asked is None:
-        return None
-    if not isinstance(asked, dict) or not set(asked) <= set(ASKED):
-        raise error_for("refused.source_literals", f"{file}:{line}: [tool.stockade] takes {', '.join(ASKED)} and nothing else")
-    for key, texts in asked.items():
-        if not isinstance(texts, list) or not all(isinstance(text, str) for text in texts):
-            raise error_for("refused.source_literals", f"{file}:{line}: {key} must be a list of strings")
-    return _written({key: asked.get(key, []) for key in ASKED}, "", line, file)
-
-
-def _inline_block(source: bytes, file: str) -> tuple[int, str] | None:
-    if b"# /// script" not in source:
-        return None
-    lines = source.decode("utf-8", "replace").splitlines()
-    starts = [at for at, line in enumerate(lines) if line.rstrip() == "# /// script"]
-    blocks: list[tuple[int, str]] = []
-    for start in starts:
-        end = start + 1
-        while end < len(lines) and (lines[end] == "#" or lines[end].startswith("# ")):
-            end += 1
-        closed = [at for at in range(start + 1, end) if lines[at].rstrip() == "# ///"]
-        if closed:
-            blocks.append((start + 1, "\n".join(line[2:] for line in lines[start + 1 : closed[-1]])))
-            if len(blocks) > 1 or len(blocks[0][1]) > _INLINE_BYTES:
-                raise error_for("refused.source_literals", f"{file}:{start + 1}: one inline script block of at most 64 KiB")
-    return blocks[0] if blocks else None
+            raise error_for("refused.source_literals", f"{made.where}: {include!r} is no include: write 'package.module' or 'package.*'")
+    return made

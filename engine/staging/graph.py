@@ -17,7 +17,7 @@ from types import MappingProxyType
 from typing import Any
 
 from engine.outcome import error_for
-from engine.staging import facts, patterns
+from engine.staging import facts, patterns, tables
 from engine.staging.closing import Closing
 from engine.staging.imports import Modules
 from engine.staging.sources import GraphBounds, Tree
@@ -68,8 +68,8 @@ async def close_graph(
             code = tree.read(item.path, bounds.module_bytes)
             closing.keep(item.path, code)
             found = facts.check(await parse(code, item.path), item.path)
-            inline = facts.inline_table(code, item.path) if item is first else None
-            queue.extend(closing.add(item, found, inline))
+            beside = (tables.inline_table(code, item.path), tables.project_table(tree)) if item is first else ()
+            queue.extend(closing.add(item, found, tuple(table for table in beside if table is not None)))
         closing.finish()
         _take_data(tree, closing)
         tree.require_unchanged()

@@ -86,9 +86,10 @@ def test_a_field_of_another_type_refuses(field: str, value: Any) -> None:
 def test_no_field_value_crashes_the_check(field: str, value: Any) -> None:
     """A check ends with a declaration or with a DeclarationError."""
     try:
-        assert check(said(**{field: value})).data[field] == value
-    except DeclarationError as error:
-        assert error.lines
+        made = check(said(**{field: value}))
+    except DeclarationError:
+        return
+    assert made.data[field] == value
 
 
 @pytest.mark.parametrize(

@@ -245,31 +245,6 @@ def test_includes_close_a_computed_import(tmp_path: Path) -> None:
     ]  # fmt: skip - as above
 
 
-INLINE = "# /// script\n# requires-python = '>=3.11'\n# [tool.stockade]\n{}# ///\nimport importlib\nimportlib.import_module(x)\n"
-
-
-def test_the_inline_table_counts_like_the_call(tmp_path: Path) -> None:
-    """``[tool.stockade]`` of the entry's script block is merged with what the calls say."""
-    source = INLINE.format('# includes = ["a"]\n#\n# data = ["d.txt"]\n# layers = ["l"]\n')
-    graph = staged(tmp_path, {"tool.py": source, "a.py": source, "d.txt": ""})
-    assert (sorted(graph.files), graph.includes, graph.data, graph.layers) == (["a.py", "d.txt", "tool.py"], ("a",), ("d.txt",), ("l",))
-
-
-@pytest.mark.parametrize(
-    ("table", "line"),
-    [
-        ("# includes = 'a'\n", "tool.py:1: includes must be a list of strings"),
-        ("# network = true\n", "tool.py:1: [tool.stockade] takes includes, data, layers and nothing else"),
-        ("# includes = [\n", "tool.py:1: the inline script block is not TOML"),
-        ("# a = " + "[" * 30_000 + "\n", "tool.py:1: the inline script block is not TOML"),
-        ("# a = '" + "x" * 70_000 + "'\n", "tool.py:1: one inline script block of at most 64 KiB"),
-    ],
-)
-def test_a_bad_inline_table_refuses(tmp_path: Path, table: str, line: str) -> None:
-    """An unknown key, another type, broken, deep or huge TOML each refuse with file and line."""
-    assert refusal(staged, tmp_path, {"tool.py": INLINE.format(table)}) == ("refused.source_literals", (line,))
-
-
 TREE: Files = {"tool.py": "import a\n" + asking(data=["d/*"]), "a.py": "import b", "b.py": "", "d/1": "12", "d/2": "34"}
 
 

@@ -190,7 +190,7 @@ def test_data_inside_a_schema_is_bounded_too() -> None:
 
 def test_size_is_bounded() -> None:
     """Ten thousand sub-schemas and 256 KiB."""
-    many = {"prefixItems": [{}] * 10_000}
+    many: dict[str, Any] = {"prefixItems": [{}] * 10_000}
     assert refused(many)[0].endswith("more than 10000 sub-schemas or 48 levels: split the tool, or describe less")
     assert refused({"prefixItems": [{}] * 9_999}) == []
     assert refused({"description": "x" * 300_000}) == ["input: the schema has 300018 bytes, at most 262144 are allowed: describe less"]

@@ -1,6 +1,6 @@
 """The launcher: a small process, started once, from which every jail is forked.
 
-Its job: answer the supervisor's orders (a jail, a parser), give each jail its monitor, bury the dead, say what this host is.
+Its job: answer the supervisor's orders (a jail, a parser, a probe), give each jail its monitor, bury the dead, say what this host is.
 Not its job: deciding what a jail looks like (the plan), running tool code (never here, never in anything that is not locked).
 Laws:
 1. It is exec'd with an empty environment and one inherited descriptor, and dies with the supervisor (tests/security/test_promise_clean.py).
@@ -21,7 +21,7 @@ import gc
 import time
 from typing import Any
 
-from enter import enter, facts, kernel, reader, slots, zygote
+from enter import enter, facts, kernel, probe, reader, slots, zygote
 from enter.runtime import Runtime
 
 _CONTROL = 3
@@ -86,6 +86,8 @@ class Launcher:
                 self._jail(number, details, descriptors[0])
             elif what == "parse":
                 self._parse(number, details, descriptors[0])
+            elif what == "probe":
+                self._probe(number, details, descriptors[0])
             elif what == "oom":
                 held = self._numbers.get(details["number"])
                 self._reply(number, {"kills": slots.oom_kills(held.cgroups) if held else 0})
@@ -122,6 +124,14 @@ class Launcher:
             _reader(details, launcher, channel, self._runtime)
         self._jails[pid] = Jail([])
         self._reply(number, {"parser": pid}, os.pidfd_open(pid))
+
+    def _probe(self, number: int, details: dict[str, Any], channel: int) -> None:
+        launcher = os.getpid()
+        pid = os.fork()
+        if pid == 0:
+            _attempt(details, launcher, channel)
+        self._jails[pid] = Jail([])
+        self._reply(number, {"probe": pid}, os.pidfd_open(pid))
 
     def _bury(self) -> None:
         try:
@@ -225,6 +235,18 @@ def _reader(details: dict[str, Any], launcher: int, channel: int, runtime: Runti
         enter.die_with(launcher, "die with the launcher")
         zygote.lock_parser(details)
         reader.serve(channel, runtime.codec)
+    finally:
+        os._exit(0)
+
+
+def _attempt(details: dict[str, Any], launcher: int, channel: int) -> None:
+    """Try one protection in this process and say what came of it; the process is of no further use."""
+    try:
+        zygote.quiet_signals()
+        channel = _only(channel, [])
+        enter.die_with(launcher, "die with the launcher")
+        level, text = probe.attempt(details)
+        os.write(channel, f"{level}\n{text}".encode())
     finally:
         os._exit(0)
 

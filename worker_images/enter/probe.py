@@ -46,7 +46,7 @@ def _nobody(details: dict[str, Any]) -> None:
 
 
 def _worker_uid(details: dict[str, Any]) -> Found:
-    before = os.getuid()
+    before, space = os.getuid(), os.readlink("/proc/self/ns/user")
     _leave(details)
     if not details["user"]:
         _nobody(details)
@@ -55,7 +55,7 @@ def _worker_uid(details: dict[str, Any]) -> Found:
         except PermissionError:
             return 1, f"root gave up its uid for {os.getuid()} and cannot return"
         return 0, "the uid could be taken back"
-    mapped = os.getuid() == details["uid"] != before
+    mapped = os.getuid() == details["uid"] and os.readlink("/proc/self/ns/user") != space
     return int(mapped), "a user namespace of its own" if mapped else "the uid was not mapped"
 
 
@@ -154,6 +154,7 @@ def _landlock(details: dict[str, Any]) -> Found:
     if not abi:
         return 0, "the kernel has no Landlock, or does not run it"
     kernel.prctl("set no_new_privs", kernel.PR_SET_NO_NEW_PRIVS, 1)
+    os.kill(os.getppid(), 0)  # it must work before, or its refusal says nothing
     ruleset = kernel.landlock_ruleset(tuple(details["landlock"]), [])
     kernel.landlock_enter(ruleset)
     try:

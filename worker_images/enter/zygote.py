@@ -88,7 +88,6 @@ class Zygote:
         micro = [int(seconds * 1_000_000) for seconds in (used.ru_utime, used.ru_stime)]
         self._control.send(ENDED.pack(b"X", number, status, *micro, used.ru_maxrss))
 
-
     def _wipe(self) -> None:
         # security: a child may set mode and times of both slots by path (Landlock does not handle that), for the next call to read
         for slot in range(self._plan["slots"]["count"]):

@@ -15,6 +15,7 @@ from typing import Any
 
 from engine.authoring import convert
 from engine.authoring.tool import Tool
+from engine.errors import DeclarationError, EngineError
 from guest import describe, hostcalls, loader, wire
 
 _TEXT = 2000  # characters of an exception's message that are worth sending
@@ -137,7 +138,7 @@ def _guarded(link: Link, kind: str, act: Callable[[], object]) -> bool:
     except SystemExit as end:
         _fail(link, "exit", "SystemExit", _text(end))
     except BaseException as error:  # the tool may raise anything, on purpose
-        kind = "declaration" if kind == "import" and _name(error) == "DeclarationError" else kind
+        kind = "declaration" if kind == "import" and isinstance(error, DeclarationError) else kind
         _trace(error)
         _fail(link, kind, _name(error), _text(error))
     return False
@@ -157,7 +158,8 @@ def _name(error: BaseException) -> str:
 def _text(error: BaseException) -> str:
     """The message of an exception whose ``__str__`` may raise, lie or hold what cannot be encoded."""
     try:
-        return str(error)[:_TEXT].encode("utf-8", "replace").decode()
+        text = "\n".join(error.lines) if isinstance(error, EngineError) else str(error)
+        return text[:_TEXT].encode("utf-8", "replace").decode()
     except BaseException:
         return "(its message could not be read)"
 
