@@ -25,6 +25,7 @@ from engine.policy.model import Policy
 from engine.policy.resolve import Tightening, resolve_describe
 from engine.preparing import Loaded, LoadedTool, Preparation
 from engine.staging import bundle, graph, layers
+from engine.state import Stores
 from engine.staging.facts import Written
 from engine.supervision.pool import Pool
 from engine.supervision.pump import Closed, Pump
@@ -37,15 +38,6 @@ from engine.worker.parser import open_parser
 
 _LINES = 20  # problems told at once
 GUEST_NAMES = frozenset({"engine", "guest", "enter"})
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Stores:
-    """Where sources and layers are kept, and the engine's own policies."""
-
-    stage: Path
-    layers: Path
-    policies: Path
 
 
 class Loading:

@@ -20,8 +20,16 @@ import platformdirs
 from engine.errors import HostError
 from engine.jail.facts import HostFacts
 from engine.jail.plan import Places
-from engine.loading import Stores
 from engine.places import data_dir
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Stores:
+    """Where sources and layers are kept, and the engine's own policies."""
+
+    stage: Path
+    layers: Path
+    policies: Path
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

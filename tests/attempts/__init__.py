@@ -1,6 +1,7 @@
 """What the tests of the walls share: a source around an attempt, and the module that is staged beside it."""
 
 import json
+import textwrap
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,7 @@ def attempt(given: dict):
 
 def source(body: str, before: str = "", **files: str) -> dict[str, str]:
     """A source whose tool ``attempt`` runs the lines of ``body`` on the dict ``given``; ``before`` runs at import."""
-    indented = "".join(f"    {line}\n" for line in body.strip("\n").splitlines())
+    indented = "".join(f"    {line}\n" for line in textwrap.dedent(body).strip("\n").splitlines())
     return {"tools.py": _HEAD.replace("\n@tool", f"\n{before}\n@tool") + indented, "attempt.py": _BESIDE, **files}
 
 

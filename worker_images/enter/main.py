@@ -206,7 +206,6 @@ def _first(plan: enter.Plan, alive: int, control: _socket.socket, runtime: Runti
                 zygote.preload(plan["preload"])
             _thread.stack_size(plan["limits"]["stack_bytes"])
             plan["limits"]["address_bytes"] = address + plan["limits"]["memory_bytes"]
-            gc.collect()
             gc.freeze()
             control.send(zygote.report({"pid1": os.getpid(), **enter.in_force(plan)}))
             zygote.Zygote(plan, control, own, runtime.serve).run()
@@ -272,6 +271,8 @@ def main() -> None:
     os.closerange(_CONTROL + 1, 1 << 20)
     enter.die_with(supervisor, "die with the supervisor")
     kernel.prctl("adopt orphans", kernel.PR_SET_CHILD_SUBREAPER, 1)
+    gc.collect()
+    gc.freeze()  # every jail shares these pages: a collector that walked them would copy them, in each
     launcher = Launcher(_socket.socket(fileno=_CONTROL), Runtime(carried, package_folder))
     launcher.run()
     launcher.end()

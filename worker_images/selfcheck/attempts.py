@@ -169,11 +169,11 @@ def _scratch(outside: Outside) -> str:
     written = 0
     try:
         for number in range(4):
-            with open(f"fill-{number}", "wb", buffering=0) as file:
+            with open(f"{os.environ['TMPDIR']}/fill-{number}", "wb", buffering=0) as file:
                 for _ in range(outside.scratch_mib):
                     written += file.write(bytes(_MIB)) or 0
     except OSError as error:
-        if written <= outside.scratch_mib * _MIB:
+        if 0 < written <= outside.scratch_mib * _MIB:
             return f"ended after {written / _MIB:g} MiB of {outside.scratch_mib}: {error.strerror}"
     raise GotThrough(f"{written / _MIB:g} MiB were taken, {outside.scratch_mib} are allowed")
 

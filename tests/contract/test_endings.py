@@ -1,0 +1,203 @@
+"""Each way a call can end has a reason of its own, and after each of them the same engine goes on."""
+
+from pathlib import Path
+
+import pytest
+import trio
+
+from engine.errors import EngineError
+from engine.host import Engine
+from engine.outcome import Outcome
+from tests import kit, moments
+
+GONE_ON = "the process closed its channel without an answer and went on"
+LONG = "the worker sent a frame longer than its bound"
+INSIDE = "the worker closed its channel inside a frame"
+HANG = "import time\nwhile True: time.sleep(1000)\n"
+
+
+async def ended(engine: Engine, folder: Path, code: str, *, timeout_ms: int = 20_000) -> Outcome:
+    """How a text ended, after the same engine answered another call."""
+    with trio.fail_after(30):
+        outcome = await moments.run(engine, folder, code, timeout_ms=timeout_ms)
+    await moments.assert_works(engine)
+    return outcome
+
+
+@pytest.mark.parametrize(
+    ("code", "reason", "line"),
+    [
+        ("raise ValueError('no such region')", "tool_error.exception", "ValueError: no such region"),
+        ("raise KeyboardInterrupt", "tool_error.exception", "KeyboardInterrupt:"),
+        ("raise GeneratorExit", "tool_error.exception", "GeneratorExit:"),
+        ("raise BaseExceptionGroup('many', [SystemExit(1)])", "tool_error.exception", "BaseExceptionGroup: many (1 sub-exception)"),
+        ("raise MemoryError('by hand')", "tool_error.exception", "MemoryError: by hand"),
+        ("sys.exit('enough')", "tool_error.exit", "SystemExit: enough"),
+        ("raise SystemExit", "tool_error.exit", "SystemExit:"),
+        ("os._exit(0)", "crashed.exit", "the process ended with exit code 0 and no answer"),
+        ("os._exit(137)", "crashed.exit", "the process ended with exit code 137 and no answer"),
+        ("import ctypes\nctypes.string_at(0)", "crashed.signal", "the process died of signal 11"),
+        ("os.abort()", "crashed.signal", "the process died of signal 6"),
+        ("import signal\nsignal.raise_signal(9)", "crashed.signal", "the process died of signal 9"),
+        ("import signal\nsignal.raise_signal(15)", "crashed.signal", "the process died of signal 15"),
+    ],
+)
+async def test_a_tool_that_ends_itself(engine: Engine, tmp_path: Path, code: str, reason: str, line: str) -> None:
+    """An exception, an exit and a signal are told apart, and an exit code that looks like a signal stays an exit code."""
+    outcome = await ended(engine, tmp_path, code)
+    assert (outcome.reason, outcome.lines, outcome.value) == (reason, (line,), None)
+
+
+@pytest.mark.parametrize(
+    ("code", "reason", "line"),
+    [
+        (f"os.close(3)\n{HANG}", "crashed.silent", GONE_ON),
+        (f"os.close(3)\n{moments.FOREVER}", "crashed.silent", GONE_ON),
+        ("os.close(3)\nos._exit(0)", "crashed.exit", "the process ended with exit code 0 and no answer"),
+        ("os.close(3)", "crashed.exit", "the process ended with exit code 70 and no answer"),
+        ("os.closerange(0, 64)", "crashed.exit", "the process ended with exit code 70 and no answer"),
+        ("forge(frame(23, 'answer')[:-1])\nos._exit(0)", "violation.protocol", INSIDE),
+        ("forge(b'\\0\\0')\nos._exit(0)", "violation.protocol", INSIDE),
+        (f"forge(frame(23, 'answer')[:-1])\nos.close(3)\n{HANG}", "crashed.silent", GONE_ON),
+    ],
+)
+async def test_a_tool_that_closes_its_channel(engine: Engine, tmp_path: Path, code: str, reason: str, line: str) -> None:
+    """How the process ended says more than where it stopped writing; one that lives on without a channel is ended."""
+    outcome = await ended(engine, tmp_path, code)
+    assert (outcome.reason, outcome.lines, outcome.value) == (reason, (line,), None)
+
+
+@pytest.mark.parametrize(
+    ("code", "line"),
+    [
+        ("forge(b'garbage, and more of it')", LONG),
+        ("forge(b'\\xff\\xff\\xff\\xff\\x91\\xc0')", LONG),
+        ("forge(b'\\0\\0\\0\\0')", "the worker sent a frame too short for any message"),
+        ("forge(frame(3, 'run', {}, ''))", "the worker sent Call, which only the host sends"),
+        ("forge(frame(5))", "the worker sent Cancel, which only the host sends"),
+        ("forge(frame(4, 1, True, None))", "the worker sent HostReply, which only the host sends"),
+        ("forge(frame(16, None))", "the worker sent Ready while running"),
+        ("forge(frame(17, []))", "the worker sent Declarations while running"),
+        ("forge(frame(99))", "the worker sent a frame that is no message"),
+        ("forge(frame(24, 'cancelled', 'X', 'y'))", "the worker sent a Failure of kind cancelled, and nobody cancelled"),
+        ("forge(frame(24, 'declaration', 'X', 'y'))", "the worker sent a Failure of kind declaration in a call"),
+        ("forge(frame(24, 'import', 'X', 'y'))", "the worker sent a Failure of kind import in a call"),
+    ],
+)
+async def test_a_tool_that_writes_what_no_guest_writes(engine: Engine, tmp_path: Path, code: str, line: str) -> None:
+    """Noise, lengths that lie, and messages that may not come now end the call at once, though the tool goes on."""
+    outcome = await ended(engine, tmp_path, f"{code}\n{HANG}")
+    assert (outcome.reason, outcome.lines, outcome.value) == ("violation.protocol", (line,), None)
+
+
+@pytest.mark.parametrize(
+    ("code", "reason", "value"),
+    [
+        (f"forge(frame(23, 'first') + frame(23, 'second'))\n{HANG}", "ok.done", "first"),
+        (f"forge(frame(23, 'first') + frame(24, 'exception', 'X', 'y'))\n{HANG}", "ok.done", "first"),
+        (f"forge(frame(24, 'exception', 'X', 'y') + frame(23, 'second'))\n{HANG}", "tool_error.exception", None),
+        (f"forge(frame(23, 'first') + b'\\0')\n{HANG}", "ok.done", "first"),
+        (f"forge(frame(23, 'first') + frame(20, 'late'))\n{HANG}", "ok.done", "first"),
+    ],
+)
+async def test_the_first_answer_is_the_only_one(engine: Engine, tmp_path: Path, code: str, reason: str, value: object) -> None:
+    """What follows an answer changes nothing of it, stands on the receipt, and costs the worker its life."""
+    await engine.load(kit.write(tmp_path, moments.RUN))
+    await moments.assert_works(engine)
+    before = moments.Tree(engine).firsts
+    outcome = await engine.call("run", {"code": code})
+    assert (outcome.reason, outcome.value) == (reason, value)
+    assert outcome.receipt["violations"] == ["the worker sent something after its answer"]
+    await moments.wait_gone(before)
+    await moments.assert_works(engine)
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        moments.FOREVER,
+        "while True:\n    try:\n        while True: pass\n    except BaseException:\n        pass",
+        "sum(range(10**15))",
+        "pow(3, 10**9)",
+        "'a' * (1 << 26) * 0 or ('b' in 'a' * (1 << 26) and 0) or [('ab' * (1 << 12)).find('aab') for _ in range(10**9)]",
+        "import signal\nsignal.raise_signal(signal.SIGSTOP)",
+        "import signal\nfor n in set(range(1, 65)) - {9, 19, 32, 33}: signal.signal(n, signal.SIG_IGN)\n" + moments.FOREVER,
+        "import signal\nsignal.pthread_sigmask(signal.SIG_BLOCK, range(1, 65))\n" + HANG,
+        "import threading\nthreading.Lock().acquire()\nthreading.Event().wait()",
+        "import select\nselect.select([], [], [])",
+        "os.read(3, 100)",
+        "import time\nfor byte in frame(23, 'answer' * 100):\n    forge(bytes([byte]))\n    time.sleep(0.05)",
+        "forge(frame(23, 'answer')[:-1])\n" + HANG,
+        "class Late:\n    def __del__(self):\n        while True: pass\ndel globals()['context']\nLate()",
+    ],
+)
+async def test_nothing_keeps_a_tool_beyond_its_deadline(engine: Engine, tmp_path: Path, code: str) -> None:
+    """Loops in Python and C, waits, deafness to signals, and a frame that comes byte by byte all end at the wall limit."""
+    outcome = await ended(engine, tmp_path, code, timeout_ms=500)
+    assert (outcome.reason, outcome.lines) == ("limit_exceeded.wall", ("no answer within 500 ms",))
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "import threading, time\nfor _ in range(8): threading.Thread(target=time.sleep, args=(1000,)).start()",
+        "import threading\ndef burn():\n    while True: pass\nthreading.Thread(target=burn).start()",
+        "import atexit\natexit.register(lambda: forge(b'late'))",
+        "import _thread\n_thread.start_new_thread(sys.exit, ('in a thread',))",
+    ],
+)
+async def test_what_a_tool_leaves_running_does_not_delay_its_answer(engine: Engine, tmp_path: Path, code: str) -> None:
+    """The answer counts when it is there; threads and exit hooks end with the process."""
+    outcome = await ended(engine, tmp_path, f"{code}\nvalue = 'done'")
+    assert (outcome.reason, outcome.value) == ("ok.done", "done")
+
+
+AT_IMPORT = moments.CALLED + moments.RUN + "\nif CALLED:\n    ACT\n"
+
+
+@pytest.mark.parametrize(
+    ("act", "reason", "line"),
+    [
+        ("raise ValueError('not today')", "tool_error.import", "ValueError: not today"),
+        ("sys.exit('not today')", "tool_error.exit", "SystemExit: not today"),
+        ("os._exit(0)", "crashed.exit", "the process ended with exit code 0 and no answer"),
+        ("os.abort()", "crashed.signal", "the process died of signal 6"),
+        ("forge(frame(23, 'early'))", "violation.protocol", "the worker sent Result while starting"),
+        ("forge(frame(20, 'early'))", "violation.protocol", "the worker sent Event while starting"),
+        ("forge(frame(24, 'cancelled', 'X', 'y'))", "violation.protocol", "the worker sent a Failure of kind cancelled, and nobody cancelled"),
+        ("forge(frame(16, 'sha256:' + '0' * 64))", "violation.declaration", "the worker's declarations are not those that were loaded"),
+        ("while True: print('words ' * 1000)", "limit_exceeded.output", "more than 262144 bytes on stdout"),
+        ("while True: pass", "limit_exceeded.start", "not ready within 700 ms"),
+        ("os.close(3)\n    while True: pass", "crashed.silent", GONE_ON),
+    ],
+)
+async def test_an_import_that_goes_wrong_is_the_outcome_of_the_call(engine: Engine, tmp_path: Path, act: str, reason: str, line: str) -> None:
+    """A source that behaves while it is described, and not in the child of a call: what it printed belongs to that call."""
+    policy = moments.policy(tmp_path, {"limits": {"start": "700 ms"}})
+    source = AT_IMPORT.replace("ACT", "os.write(1, b'imported')\n    " + act)
+    await engine.load(kit.write(tmp_path, source), policy=policy)
+    with trio.fail_after(30):
+        outcome = await engine.call("echo", {"word": "never"})
+    assert (outcome.reason, outcome.lines, outcome.stdout[:8]) == (reason, (line,), "imported")
+    await engine.load(kit.write(tmp_path, AT_IMPORT.replace("ACT", "pass")), policy=policy)
+    await moments.assert_works(engine)
+
+
+@pytest.mark.parametrize(
+    ("act", "code"),
+    [
+        ("raise ValueError('not today')", "tool_error.import"),
+        ("os._exit(0)", "crashed.exit"),
+        ("os.abort()", "crashed.signal"),
+        ("forge(frame(17, []))", "violation.protocol"),
+        ("while True: print('words ' * 1000)", "limit_exceeded.output"),
+        pytest.param("while True: pass", "limit_exceeded.start", marks=pytest.mark.slow),
+    ],
+)
+async def test_an_import_that_goes_wrong_while_it_is_described_refuses_the_load(engine: Engine, tmp_path: Path, act: str, code: str) -> None:
+    """Nothing of such a source can be called, and another one can be loaded."""
+    with trio.fail_after(30), pytest.raises(EngineError) as caught:
+        await engine.load(kit.write(tmp_path, f"{moments.RUN}\n{act}\n"))
+    assert caught.value.code == code
+    await engine.load(kit.write(tmp_path, moments.RUN))
+    await moments.assert_works(engine)
