@@ -106,6 +106,8 @@ class Loading:
                     seat.spare.pump.drain()
                     stderr = seat.spare.pump.captured["stderr"].text()
                 await self._pool.give_back(seat, healthy=False)
+                if seat.spare is not None and seat.spare.child is not None:
+                    seat.spare.child.close()  # one that ended before it was ready is not the jail's any more
         if told is None:
             raise _refusal(verdict, stderr)
         return told

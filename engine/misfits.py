@@ -99,6 +99,8 @@ def _literal(value: Any) -> str:
 
 def _keys(error: jsonschema_rs.ValidationError, schema: Mapping[str, Any]) -> str:
     """The keys that the object of an error takes; the schema's path leads to it, references resolved."""
+    if error.kind.name == "unevaluatedProperties":
+        return "leave it out"  # what it takes stands in several places
     node: Any = schema
     for part in list(error.schema_path)[:-1]:
         try:

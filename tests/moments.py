@@ -5,6 +5,8 @@ A test knows that a tool is running because the tool said so through the engine;
 
 import contextlib
 import os
+import select
+import time
 from collections.abc import AsyncIterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -84,24 +86,52 @@ class Tree:
 
     def __init__(self, engine: Engine) -> None:
         self.launcher = psutil.Process(engine.launcher_pid)
-        self.monitors = self.launcher.children()
-        self.firsts = [first for monitor in self.monitors for first in monitor.children()]
-        self.children = [child for first in self.firsts for child in first.children()]
+        self.monitors = below([self.launcher])
+        self.firsts = below(self.monitors)
+        self.children = below(self.firsts)
 
     def all(self) -> list[psutil.Process]:
         """Every process below the supervisor."""
         return [self.launcher, *self.monitors, *self.firsts, *self.children]
 
 
+def below(processes: list[psutil.Process]) -> list[psutil.Process]:
+    """The living children of these processes."""
+    found: list[psutil.Process] = []
+    for one in processes:
+        with contextlib.suppress(psutil.NoSuchProcess):
+            found += one.children()
+    return living(found)
+
+
 def living(processes: list[psutil.Process]) -> list[psutil.Process]:
-    """Those that still run; a number that was given to another process is not one of them."""
-    return [one for one in processes if one.is_running() and one.status() != psutil.STATUS_ZOMBIE]
+    """Those that still run; a number that was given to another process is not one of them, nor is one that waits to be buried."""
+    return [one for one in processes if _lives(one)]
+
+
+def _lives(one: psutil.Process) -> bool:
+    try:
+        return one.is_running() and one.status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False
 
 
 async def wait_gone(processes: list[psutil.Process], seconds: float = 20) -> None:
-    """Until none of them runs; the test fails when that takes longer."""
-    gone, still = await trio.to_thread.run_sync(lambda: psutil.wait_procs(processes, timeout=seconds))
-    assert (living(still), len(gone) + len(still)) == ([], len(processes))
+    """Until the kernel says of each that it has ended; the test fails when that takes longer."""
+    await trio.to_thread.run_sync(wait_gone_sync, processes, seconds)
+
+
+def wait_gone_sync(processes: list[psutil.Process], seconds: float = 20) -> None:
+    """The same outside trio. A zombie that its new parent has not buried yet has ended."""
+    deadline = time.monotonic() + seconds
+    for one in living(processes):
+        with contextlib.suppress(ProcessLookupError):
+            pidfd = os.pidfd_open(one.pid)
+            poll = select.poll()
+            poll.register(pidfd, select.POLLIN)
+            poll.poll(max(0, int((deadline - time.monotonic()) * 1000)))
+            os.close(pidfd)
+    assert living(processes) == []
 
 
 def policy(folder: Path, tables: Mapping[str, Mapping[str, Any]]) -> Path:

@@ -64,7 +64,10 @@ class Expansion:
         place.cost += 1
         if not isinstance(node, dict):
             return
-        place.cost += (len(node.get("enum", ())) + len(node.get("required", ()))) // 16  # cheap, but not free in thousands
+        options = node.get("enum", ())
+        # texts and numbers are looked up at some 1 ns each, lists and objects are compared one by one
+        place.cost += len(options) if any(isinstance(option, dict | list) for option in options) else len(options) // 16
+        place.cost += len(node.get("required", ())) // 16
         if "$ref" in node:
             name = node["$ref"].removeprefix("#/$defs/")
             place.refs[name] = place.refs.get(name, 0) + 1

@@ -54,12 +54,17 @@ def _strict(node: Any, names: dict[str, str]) -> Any:
 
 
 def _folded(node: Schema) -> Schema:
-    """The node with a union of literals written as one enum."""
+    """The node with the literals of a union written as one enum, null among them when it is an alternative."""
     for keyword in ("anyOf", "oneOf"):
         alternatives = node.get(keyword)
-        if alternatives and all(_is_literal(one) for one in alternatives):
-            rest = {name: value for name, value in node.items() if name != keyword}
-            return {**rest, "enum": [value for one in alternatives for value in (one["enum"] if "enum" in one else [one["const"]])]}
+        literals = [one for one in alternatives or () if _is_literal(one)]
+        if not alternatives or len(literals) + ({"type": "null"} in alternatives) < 2 or not literals:
+            continue
+        others = [one for one in alternatives if not _is_literal(one) and one != {"type": "null"}]
+        values = [value for one in literals for value in (one["enum"] if "enum" in one else [one["const"]])]
+        enum = {"enum": [*values, *([None] if {"type": "null"} in alternatives and None not in values else [])]}
+        rest = {name: value for name, value in node.items() if name != keyword}
+        return {**rest, keyword: [enum, *others]} if others else {**rest, **enum}
     return node
 
 

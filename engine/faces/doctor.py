@@ -21,24 +21,38 @@ from engine.faces import leftovers
 from engine.faces.printing import Answer, Printer, table
 from engine.faces.run import Wanted
 from engine.host import Engine
-from engine.outcome import Outcome
+from engine.outcome import Outcome, error_for
 from engine.places import data_dir
 from engine.policy.load import load_policy
-from engine.policy.model import PROTECTIONS, Policy
+from engine.policy.model import PROTECTIONS, Mode, Policy
 from engine.state import open_state
 from engine.worker.launcher import Launcher
 from engine.worker.probe import Found, probe
 
 ATTEMPTS = (
-    "make a socket", "fork", "start a program", "read outside", "list outside", "climb above the root", "write outside", "signal others",
-    "see other processes", "raise a limit", "call the kernel", "be somebody", "read the environment", "take memory",
-    "fill the scratch folder", "start threads", "open descriptors",
+    "make a socket",
+    "fork",
+    "start a program",
+    "read outside",
+    "list outside",
+    "climb above the root",
+    "write outside",
+    "signal others",
+    "see other processes",
+    "raise a limit",
+    "call the kernel",
+    "be somebody",
+    "read the environment",
+    "take memory",
+    "fill the scratch folder",
+    "start threads",
+    "open descriptors",
 )  # fmt: skip  what the selfcheck must report, in its order
 _MEMORY_MIB, _SCRATCH_MIB = 64, 4
-_TIGHT = MappingProxyType({"memory": f"{_MEMORY_MIB} MiB", "scratch": f"{_SCRATCH_MIB} MiB"})
 _USER_NAMESPACES = (
-    "be root with CAP_SYS_ADMIN, CAP_SETUID, CAP_SETGID and CAP_SETPCAP, or allow user namespaces: sysctl user.max_user_namespaces, "
-    "kernel.unprivileged_userns_clone=1 (Debian), kernel.apparmor_restrict_unprivileged_userns=0 (Ubuntu); in a container, let it make namespaces"
+    "be root with CAP_SYS_ADMIN, CAP_SETUID, CAP_SETGID and CAP_SETPCAP, or allow user namespaces (sysctl user.max_user_namespaces; "
+    "kernel.unprivileged_userns_clone=1 on Debian, kernel.apparmor_restrict_unprivileged_userns=0 on Ubuntu); "
+    "in a container, allow it to make namespaces and mounts"
 )
 _REMEDIES: Mapping[str, str] = MappingProxyType(
     {
@@ -55,7 +69,7 @@ _REMEDIES: Mapping[str, str] = MappingProxyType(
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Line:
-    """One thing that was tried: ``verdict`` is held, missing, spare (there, not needed) or absent (neither)."""
+    """One thing that was tried: ``verdict`` is held, missing, extra (there, not needed) or absent (neither)."""
 
     name: str
     verdict: str
@@ -68,17 +82,19 @@ class Line:
 async def doctor(printer: Printer, wanted: Wanted) -> Answer:
     """The whole examination. Raises EngineError for a policy or a state folder that cannot be used."""
     policy = load_policy(wanted.policy, data_dir("policies"))
-    left = [*leftovers.processes(), *(f"cgroup {path}" for path in leftovers.cgroups())]
+    if policy.mode is Mode.HOST:
+        raise error_for("refused.host_mode", f"policy {policy.name} has no wall: there is nothing to examine")
+    left = [*leftovers.orphans(), *(f"cgroup {path}" for path in leftovers.orphaned_cgroups())]
     printer.note("trying each protection by itself ...")
     protections = await _protections(policy, wanted)
     printer.note("attacking a jail from inside ...")
+    launchers: list[int] = []
     try:
-        inside = await _inside(wanted)
+        inside = await _inside(policy, wanted, launchers)
     except EngineError as error:
-        inside = [Line(name="start a jail", verdict="missing", text="; ".join(error.lines))]
-    still = [*leftovers.processes(), *(f"cgroup {path}" for path in leftovers.cgroups())]
-    remains = [line for line in still if line not in left]
-    ending = Line(name="leave nothing behind", verdict="missing" if remains else "held", text="; ".join(remains) or "no process, no cgroup", found=not remains)
+        inside = [_line("start a jail", held=False, text="; ".join(error.lines))]
+    still = [*leftovers.processes_of(os.getpid()), *(path for launcher in launchers for path in leftovers.cgroups_of(launcher))]
+    ending = _line("leave something behind", held=not still, text="; ".join(still) or "no process, no cgroup")
     return _answer(policy, protections, [*inside, ending], left)
 
 
@@ -101,26 +117,29 @@ def _judged(policy: Policy, found: Found) -> Line:
     name, level = found.protection, found.level
     needed = policy.protections[name]
     enough = level >= needed
-    verdict = ("held" if needed else "spare" if level else "absent") if enough else "missing"
-    remedy = None if verdict in ("held", "spare") else _REMEDIES.get(name, _USER_NAMESPACES)
+    verdict = ("held" if needed else "extra" if level else "absent") if enough else "missing"
+    remedy = None if verdict in ("held", "extra") else _REMEDIES.get(name, _USER_NAMESPACES)
     return Line(name=name, verdict=verdict, text=found.text, needed=needed, found=level, remedy=remedy)
 
 
-async def _inside(wanted: Wanted) -> list[Line]:
+async def _inside(policy: Policy, wanted: Wanted, launchers: list[int]) -> list[Line]:
     """Attack a real jail, then look from outside."""
+    memory, scratch = min(_MEMORY_MIB, policy.limits.memory_bytes >> 20), min(_SCRATCH_MIB, policy.limits.scratch_bytes >> 20)
     async with wanted.engine() as engine:
+        launchers.append(engine.launcher_pid)
         await engine.load(data_dir("worker_images") / "selfcheck")
         with tempfile.TemporaryDirectory(prefix="stockade-doctor-") as folder:
             canary = Path(folder) / "canary"
             canary.write_text("untouched", encoding="ascii")
-            os.chmod(folder, 0o777)  # so that nothing but the wall keeps the attempts away
+            os.chmod(folder, 0o777)  # noqa: S103 - so that nothing but the wall keeps the attempts away
             canary.chmod(0o666)
-            host = {"pid": os.getpid(), "uid": os.getuid(), "hostname": os.uname().nodename, "file": str(canary)}
-            outside = {**host, "memory_mib": _MEMORY_MIB, "scratch_mib": _SCRATCH_MIB}
-            lines = _reported(await engine.call("try_all", {"outside": outside}, limits=_TIGHT))
+            host = {"pid": os.getpid(), "hostname": os.uname().nodename, "file": str(canary)}
+            outside = {**host, "memory_mib": memory, "scratch_mib": scratch}
+            tight = {"memory": f"{memory} MiB", "scratch": f"{scratch} MiB"}
+            lines = _reported(await engine.call("try_all", {"outside": outside}, limits=tight))
             touched = canary.read_text(encoding="ascii") != "untouched" or os.listdir(folder) != ["canary"]
-        lines.append(_line("leave a trace outside", not touched, "a file outside was changed or made" if touched else "the canary is untouched"))
-        return lines + await _ended(engine)
+        text = "a file outside was changed or made" if touched else "the canary is untouched"
+        return [*lines, _line("leave a trace outside", held=not touched, text=text), *await _ended(engine)]
 
 
 def _reported(outcome: Outcome) -> list[Line]:
@@ -128,7 +147,7 @@ def _reported(outcome: Outcome) -> list[Line]:
         return [Line(name="answer the selfcheck", verdict="missing", text=f"{outcome.reason}: {'; '.join(outcome.lines)}")]
     told = {tried["name"]: tried for tried in outcome.value}
     missing = {"held": False, "how": "it was not reported"}
-    return [_line(name, told.get(name, missing)["held"], told.get(name, missing)["how"]) for name in ATTEMPTS]
+    return [_line(name, held=found["held"], text=found["how"]) for name in ATTEMPTS for found in [told.get(name, missing)]]
 
 
 async def _ended(engine: Engine) -> list[Line]:
@@ -140,11 +159,11 @@ async def _ended(engine: Engine) -> list[Line]:
     ):
         outcome = await engine.call(tool, {}, timeout_ms=timeout_ms)
         took = outcome.receipt["usage"]["wall_ms"]
-        lines.append(_line(name, outcome.reason == reason, f"{outcome.reason} after {took:.0f} ms"))
+        lines.append(_line(name, held=outcome.reason == reason, text=f"{outcome.reason} after {took:.0f} ms"))
     return lines
 
 
-def _line(name: str, held: bool, text: str) -> Line:
+def _line(name: str, *, held: bool, text: str) -> Line:
     return Line(name=name, verdict="held" if held else "missing", text=text, found=int(held))
 
 
@@ -156,7 +175,7 @@ def _answer(policy: Policy, protections: Sequence[Line], inside: Sequence[Line],
             table(("protection", "needed", "found", "verdict", "what was seen"), [_cells(line) for line in protections]),
             table(("from inside a jail", "verdict", "what happened"), [(line.name, line.verdict, line.text) for line in inside]),
             "left by earlier engines: " + ("; ".join(left) or "nothing"),
-            *(f"{line.name}: {line.remedy}" for line in protections if line.verdict == "missing" and line.remedy),
+            *_remedies(protections),
             holds,
         ]
     )
@@ -170,6 +189,15 @@ def _answer(policy: Policy, protections: Sequence[Line], inside: Sequence[Line],
     if not failed:
         return Answer(value=value, text=text)
     return Answer(reason="refused.cannot_enforce", lines=tuple(f"{line.name}: {line.text}" for line in failed), value=value, text=text)
+
+
+def _remedies(protections: Sequence[Line]) -> list[str]:
+    """What to do, once for all protections that it helps."""
+    needing: dict[str, list[str]] = {}
+    for line in protections:
+        if line.verdict == "missing" and line.remedy:
+            needing.setdefault(line.remedy, []).append(line.name)
+    return [f"for {', '.join(names)}: {remedy}" for remedy, names in needing.items()]
 
 
 def _cells(line: Line) -> tuple[str, ...]:

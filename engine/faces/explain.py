@@ -50,13 +50,13 @@ class _Walk:
     def __init__(self) -> None:
         self.steps: dict[str, Step] = {}
 
-    def told(self, name: str, **facts: Any) -> None:
+    def told(self, name: str, /, **facts: Any) -> None:
         self.steps[name] = Step(name=name, state="ok", facts=facts)
 
     def refused(self, name: str, error: EngineError) -> None:
         self.steps[name] = Step(name=name, state="refused", reason=error.code, lines=error.lines)
 
-    def unknown(self, name: str, **facts: Any) -> None:
+    def unknown(self, name: str, /, **facts: Any) -> None:
         self.steps[name] = Step(name=name, state="unknown", lines=(_ONLY_DESCRIBE,), facts=facts)
 
     def answer(self) -> Answer:
@@ -90,7 +90,9 @@ async def explain(printer: Printer, source: str, tool: str, arguments: dict[str,
 
 
 def _static(walk: _Walk, graph: Graph, staged: Loaded) -> None:
-    walk.unknown("declaration", functions_marked_as_tools=list(graph.tools), layers_written=list(graph.layers), data_written=list(graph.data))
+    walk.unknown(
+        "declaration", functions_marked_as_tools=list(graph.tools), layers_written=list(graph.layers), data_written=list(graph.data)
+    )
     walk.unknown("arguments")
     policy = staged.policy
     walk.unknown("policy", name=policy.name, mode=str(policy.mode), digest=policy.digest, loosenings=list(policy.loosenings))
@@ -154,7 +156,10 @@ def _policy(resolved: Resolved) -> dict[str, Any]:
 
 def _plan(plan: Plan, resolved: Resolved) -> dict[str, Any]:
     order = plan.order
-    limits = {name: {"value": getattr(resolved.limits, field), "means": plan.means.get(name, "supervisor")} for name, (field, _) in LIMIT_KEYS.items()}
+    limits = {
+        name: {"value": getattr(resolved.limits, field), "means": plan.means.get(name, "supervisor")}
+        for name, (field, _) in LIMIT_KEYS.items()
+    }
     return {
         "namespaces": list(order["namespaces"]),
         "binds": [{"from": source, "to": target} for source, target, _ in order["binds"]],
@@ -187,4 +192,3 @@ def _fact(key: str, value: Any, indent: str) -> list[str]:
     if isinstance(value, list | tuple):
         return [f"{indent}{one_line(key)}: {one_line(', '.join(map(str, value)) or 'none')}"]
     return [f"{indent}{one_line(key)}: {one_line(value if isinstance(value, str) else safe_json(value))}"]
-

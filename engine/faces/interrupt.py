@@ -36,13 +36,20 @@ async def _guarded(command: Callable[[], Awaitable[T]]) -> T:
                 with scope:
                     answers.append(await command())
             except Exception as error:
-                failures.append(error)  # raised again outside of the nursery, which would wrap it
+                failures.append(_only(error))  # raised again outside of the nursery, which would wrap it
             nursery.cancel_scope.cancel()
     if failures:
         raise failures[0]
     if not answers:
         raise Interrupted
     return answers[0]
+
+
+def _only(error: Exception) -> Exception:
+    """The one exception in a group of one, as deep as it lies."""
+    while isinstance(error, ExceptionGroup) and len(error.exceptions) == 1:
+        error = error.exceptions[0]
+    return error
 
 
 async def _cancel_on(signals: AsyncIterator[int], scope: trio.CancelScope) -> None:

@@ -23,8 +23,10 @@ from engine.staging.layers import Layer, NativeCode
 from engine.state import open_state
 
 
-def add(printer: Printer, requirements: str, name: str | None, native: NativeCode, state_dir: str | None, environment: Mapping[str, str]) -> Answer:
-    """Fetch the pinned wheels with pip, which sees only ``environment``, and make them a layer. Raises ``refused.layer`` or ``refused.storage``."""
+def add(
+    printer: Printer, requirements: str, name: str | None, native: NativeCode, state_dir: str | None, environment: Mapping[str, str]
+) -> Answer:
+    """Fetch the pinned wheels with pip, which sees only ``environment``, and make a layer. Raises refused.layer or refused.storage."""
     file = Path(requirements)
     called = name or file.stem.lower().replace("_", "-").replace(".", "-")
     with _store(state_dir) as store, tempfile.TemporaryDirectory(prefix="stockade-wheels-") as folder:
@@ -32,8 +34,8 @@ def add(printer: Printer, requirements: str, name: str | None, native: NativeCod
         fetched = build.download_wheels(file, Path(folder) / "wheels", environment=environment)
         printer.note(f"checking and unpacking {len(fetched.wheels)} wheels ...")
         made = layers.add(called, fetched.wheels, fetched.pins, store, native=native)
-    text = f"{_row_text(made)}\ngrant it in a policy: [grants] layers = {{ value = [\"{made.name}\"], reason = \"...\" }}\nask for it in a tool: @tool(..., layers=[\"{made.name}\"])"
-    return Answer(value=_data(made), text=text)
+    grant = f'grant it in a policy: [grants] layers = {{ value = ["{made.name}"], reason = "..." }}'
+    return Answer(value=_data(made), text="\n".join([_row_text(made), grant, f'ask for it in a tool: @tool(..., layers=["{made.name}"])']))
 
 
 def show(state_dir: str | None) -> Answer:
@@ -57,7 +59,10 @@ def verify(name: str | None, state_dir: str | None) -> Answer:
                 problems += error.lines
     if problems:
         raise error_for("refused.layer", *problems)
-    return Answer(value=[_data(layer) for layer in wanted], text="\n".join(f"{layer.name}: every file is as it was added" for layer in wanted) or "no layers")
+    return Answer(
+        value=[_data(layer) for layer in wanted],
+        text="\n".join(f"{layer.name}: every file is as it was added" for layer in wanted) or "no layers",
+    )
 
 
 def remove(name: str, state_dir: str | None) -> Answer:
@@ -72,7 +77,9 @@ def _store(state_dir: str | None) -> Iterator[Path]:
     state = open_state(None if state_dir is None else Path(state_dir), data_dir("policies"))
     try:
         if state.ephemeral:
-            raise HostError("refused.storage", "this user has no state folder that can be written: name one with --state-dir, here and with run")
+            raise HostError(
+                "refused.storage", "this user has no state folder that can be written: name one with --state-dir, here and with run"
+            )
         yield state.stores.layers
     finally:
         state.close()

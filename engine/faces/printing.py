@@ -156,15 +156,20 @@ def _escaped(match: re.Match[str]) -> str:
 
 
 def _write(stream: IO[str] | None, text: str) -> None:
-    """Write it all now. A reader that went away is replaced by nobody, so that Python's own flush at the end does not complain."""
+    """Write it all now. Raises HostError when the place is full; a reader that went away is no error."""
     if stream is None:  # started with the descriptor closed
         return
     try:
         stream.write(text)
         stream.flush()
-    except BrokenPipeError:
-        nobody = os.open(os.devnull, os.O_WRONLY | os.O_CLOEXEC)
-        os.dup2(nobody, stream.fileno())
-        os.close(nobody)
     except OSError as error:
-        raise error_for("refused.storage", f"the output could not be written: {error.strerror}") from None
+        _let_go(stream)
+        if not isinstance(error, BrokenPipeError):
+            raise error_for("refused.storage", f"the output could not be written: {error.strerror}") from None
+
+
+def _let_go(stream: IO[str]) -> None:
+    """Point the descriptor at nothing: Python flushes once more when it ends, and would change the exit code over what is left."""
+    nothing = os.open(os.devnull, os.O_WRONLY | os.O_CLOEXEC)
+    os.dup2(nothing, stream.fileno())
+    os.close(nothing)

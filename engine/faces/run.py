@@ -13,11 +13,11 @@ from typing import IO, Any
 
 from engine.checking import parse_arguments
 from engine.declaration import Declaration
-from engine.errors import HostError, RequestError, one_line
+from engine.errors import RequestError, one_line
 from engine.events import LogRecord, PartialResult, Progress, ToolEvent, ToolOutput
 from engine.faces.printing import Answer, Printer, safe_json
 from engine.host import Engine, WorkerKind
-from engine.outcome import Outcome
+from engine.outcome import Outcome, error_for
 from engine.places import data_dir
 from engine.policy.load import load_policy
 
@@ -44,7 +44,7 @@ def read_arguments(written: str | None, policy: str) -> dict[str, Any]:
     limit = load_policy(policy, data_dir("policies")).limits.request_bytes
     if written == "-":
         # stdin is None when the descriptor was closed before we started
-        return parse_arguments(_read(sys.stdin and sys.stdin.buffer, limit, "stdin"), limit)
+        return parse_arguments(_read(None if sys.stdin is None else sys.stdin.buffer, limit, "stdin"), limit)
     if not written.startswith("@"):
         return parse_arguments(written, limit)
     try:
@@ -73,7 +73,7 @@ async def run(printer: Printer, source: str, tool: str, arguments: dict[str, Any
                 if isinstance(output, Outcome):
                     return Answer.of_outcome(output)
                 _show(printer, output)
-    raise HostError("engine_failed.bug", "the call ended without an outcome")
+    raise error_for("engine_failed.bug", "the call ended without an outcome")
 
 
 def _show(printer: Printer, output: ToolOutput) -> None:
@@ -87,7 +87,9 @@ def _show(printer: Printer, output: ToolOutput) -> None:
             printer.event("event", {"value": value}, _one_line(value))
         case LogRecord(level=level, message=message):
             data = dict(output.data)
-            printer.event("log", {"level": level, "message": message, "data": data}, f"{level}: {message} {_one_line(data) if data else ''}")
+            printer.event(
+                "log", {"level": level, "message": message, "data": data}, f"{level}: {message} {_one_line(data) if data else ''}"
+            )
 
 
 async def describe(source: str, wanted: Wanted) -> Answer:
@@ -123,4 +125,3 @@ def _described(made: Declaration) -> str:
 
 def _one_line(value: Any) -> str:
     return " ".join(safe_json(dict(value) if hasattr(value, "keys") else value).split())
-

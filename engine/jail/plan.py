@@ -212,7 +212,7 @@ def _means(order: Mapping[str, Any], facts: HostFacts) -> dict[str, str]:
         kernel |= {"memory": "RLIMIT_AS + memory cgroup"} if "memory" in order["cgroup_limits"] else {}
         kernel |= {"threads": "RLIMIT_NPROC + pids cgroup"} if "pids" in order["cgroup_limits"] else {}
     else:
-        del kernel["threads"]
+        kernel |= {"scratch": "RLIMIT_FSIZE, each file", "scratch_inodes": "nothing", "threads": "nothing"}
     return host | kernel
 
 

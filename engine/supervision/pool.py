@@ -184,6 +184,8 @@ class Pool:
                 await seat.spare.give_up()
             await seat.jail.close()
         finally:
+            if seat.spare is not None and seat.spare.child is not None:
+                seat.spare.child.close()  # one that was buried is no longer the jail's to close
             self._wake()
 
     def _join(self, key: str, bounds: PoolBounds) -> _Place:

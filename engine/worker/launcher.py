@@ -8,6 +8,7 @@ Laws:
 3. Orders and answers alternate; a caller that gives up in between cannot shift them (tests/contract/test_launcher.py).
 """
 
+import contextlib
 import os
 import select
 import signal
@@ -92,6 +93,8 @@ class Launcher:
     async def close(self) -> None:
         """End it and everything below it; returns when it is buried."""
         self._lost = True
+        with contextlib.suppress(OSError):  # it let go first
+            self._control.shutdown(socket.SHUT_RDWR)  # closing is not enough where somebody forked this process and holds a copy
         self._control.close()  # it ends its jails, gives back what they borrowed, and leaves
         with trio.CancelScope(shield=True):
             with trio.move_on_after(_LEAVE_SECONDS) as left:
@@ -116,7 +119,7 @@ class Launcher:
         with trio.move_on_after(_ANSWER_SECONDS):
             await trio.lowlevel.wait_readable(self._control)
             try:
-                data, descriptors, _, _ = socket.recv_fds(self._control, _ANSWER_BYTES, 1)
+                data, descriptors, _, _ = socket.recv_fds(self._control, _ANSWER_BYTES, 1, socket.MSG_CMSG_CLOEXEC)
                 if data:
                     number, told = messages.fields_of(data[4:])
                     return number, told, descriptors[0] if descriptors else -1

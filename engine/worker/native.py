@@ -303,7 +303,7 @@ class Jail:
 
 def _with_pidfd(end: socket.socket, size: int) -> tuple[bytes, int]:
     """One receive, and the sender's pidfd as the kernel attached it; -1 without one. Other descriptors are closed."""
-    data, ancillary, _, _ = end.recvmsg(size, socket.CMSG_SPACE(4) * 4)
+    data, ancillary, _, _ = end.recvmsg(size, socket.CMSG_SPACE(4) * 4, socket.MSG_CMSG_CLOEXEC)
     found = -1
     for level, kind, payload in ancillary:
         if level == socket.SOL_SOCKET and kind == _SCM_PIDFD and found < 0:

@@ -42,13 +42,22 @@ async def probe(launcher: Launcher, places: Places) -> tuple[Found, ...]:
     facts = launcher.facts
     user = facts.way is Way.USER
     uid = 1000 if user else _UNUSED_UID
-    details: dict[str, Any] = {"user": user, "uid": uid, "gid": uid, "mountpoint": str(places.mountpoint), "filter": "", "landlock": [0, 0, 0]}
+    details: dict[str, Any] = {
+        "user": user,
+        "uid": uid,
+        "gid": uid,
+        "mountpoint": str(places.mountpoint),
+        "filter": "",
+        "landlock": [0, 0, 0],
+    }
     try:
         order = parser_order(facts, places)
         details |= {"filter": order["filter"], "landlock": order["landlock"]}
     except (EngineError, ValueError):  # no filter for this architecture
         unfiltered = Found(protection="seccomp", level=0, text=f"there is no filter for the architecture {facts.machine}")
-        return tuple([unfiltered if name == "seccomp" else await _attempt(launcher, {**details, "protection": name}) for name in PROTECTIONS])
+        return tuple(
+            [unfiltered if name == "seccomp" else await _attempt(launcher, {**details, "protection": name}) for name in PROTECTIONS]
+        )
     return tuple([await _attempt(launcher, {**details, "protection": name}) for name in PROTECTIONS])
 
 

@@ -16,7 +16,8 @@ from tests.house.reading import PROJECT, Source, sources, uses, within, write
 HOST = ("engine/",)
 OUTSIDE_THE_JAIL = ("engine/", "worker_images/enter/")
 EVERYWHERE = ("engine/", "worker_images/")
-FREE = ("worker_images/attacks/",)  # an attack is made of what the fences keep in; it runs in the jail or against a canary
+# an attack is made of what the fences keep in; it runs in the jail or against a canary
+FREE = ("worker_images/attacks/", "worker_images/selfcheck/", "worker_images/demo/mischief.py")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -83,6 +84,8 @@ FENCES = (
             "engine/worker/launcher.py": "the socket pair to the launcher's program",
             "engine/worker/native.py": "the socket pairs of a worker's channel",
             "engine/worker/parser.py": "the socket pair to a process that parses",
+            "engine/worker/probe.py": "the socket pair to a process that tries a protection",
+            "engine/faces/canary.py": "a listener on loopback that nobody may reach, for the demo",
             "worker_images/enter/": "the other end of those pairs, which receives descriptors",
         },
     ),

@@ -41,6 +41,8 @@ JAILED: dict[str, tuple[str, ...]] = {
     "enter": ("guest",),  # loaded before any jail is made, so that every child finds it
     "guest": CARRIED,
     "attacks": ("engine",),  # staged like any tool, so `engine` is the authoring package there
+    "demo": ("engine",),  # likewise
+    "selfcheck": ("engine",),  # likewise
     "wasm": ("wasmtime",),
     "python_wasm": (),
 }

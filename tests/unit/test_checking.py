@@ -234,6 +234,20 @@ def test_distinct_keys_do_not_multiply() -> None:
     assert within(2, {"$defs": {"n": node}, "$ref": "#/$defs/n"}, value) == ()
 
 
+def test_an_enum_of_objects_costs_what_it_compares() -> None:
+    """Thousands of objects to compare with, for each of a hundred thousand values, is refused before it begins."""
+    schema = {"items": {"enum": [{"a": i} for i in range(2000)]}}
+    assert within(1, schema, [{"a": 1}] * 100_000) == ("$: too large or too deep for a schema whose alternatives overlap: send less",)
+    assert within(1, schema, [{"a": 1}] * 1000) == ()
+
+
+def test_keys_that_nothing_evaluated_are_named() -> None:
+    """The keys of an object closed as a whole stand in several places, so they are not listed."""
+    schema = {"type": "object", "properties": {"a": {}}, "allOf": [{"properties": {"b": {}}}], "unevaluatedProperties": False}
+    assert lines({"a": 1, "b": 2}, schema) == ()
+    assert lines({"a": 1, "c": 2}, schema) == ('$: unknown key "c": leave it out',)
+
+
 def test_depth_never_reaches_the_validator() -> None:
     """A value of a hundred thousand levels is a line: the validator alone would end the process."""
     schema = {"$defs": {"n": {"type": "array", "items": {"$ref": "#/$defs/n"}}}, "$ref": "#/$defs/n"}

@@ -70,11 +70,9 @@ def test_fields_are_exactly_those_of_the_list() -> None:
 
 
 @pytest.mark.parametrize("field", rules.FIELDS)
-@pytest.mark.parametrize("value", [3.5, {"x": [None]}], ids=str)
+@pytest.mark.parametrize("value", [3.5, [{"x": [None]}]], ids=str)
 def test_a_field_of_another_type_refuses(field: str, value: Any) -> None:
     """Whatever a worker puts into a field, it is a line and no crash."""
-    if (field, str(value)) == ("meta", "{'x': [None]}"):
-        pytest.skip("meta takes any data")
     lines = refusal(said(**{field: value}))
     assert any(field in line for line in lines), lines
 

@@ -115,6 +115,8 @@ class Model:
             "properties": {
                 "node": {"$ref": "#/$defs/Node"},
                 "mode": {"anyOf": [{"const": "a", "type": "string"}, {"enum": ["b", "c"], "type": "string"}], "title": "Mode"},
+                "maybe": {"anyOf": [{"const": "a"}, {"type": "null"}]},
+                "mixed": {"oneOf": [{"const": "a"}, {"type": "integer"}, {"const": "b"}, {"type": "null"}]},
                 "pick": {
                     "discriminator": {"propertyName": "k"},
                     "anyOf": [{"$ref": "#/$defs/Node"}, {"type": "null"}],
@@ -349,6 +351,8 @@ def test_a_model_is_made_strict() -> None:
         "properties": {
             "node": {"$ref": "#/$defs/Node"},
             "mode": {"enum": ["a", "b", "c"]},
+            "maybe": {"enum": ["a", None]},
+            "mixed": {"oneOf": [{"enum": ["a", "b", None]}, {"type": "integer"}]},
             "pick": {"anyOf": [{"$ref": "#/$defs/Node"}, {"type": "null"}], "default": {"title": "x"}},
         },
         "required": ["node", "mode"],

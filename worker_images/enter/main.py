@@ -271,9 +271,10 @@ def main() -> None:
     os.closerange(_CONTROL + 1, 1 << 20)
     enter.die_with(supervisor, "die with the supervisor")
     kernel.prctl("adopt orphans", kernel.PR_SET_CHILD_SUBREAPER, 1)
+    runtime = Runtime(carried, package_folder)  # before the next lines: it finds code by the collector, which does not list what is frozen
     gc.collect()
     gc.freeze()  # every jail shares these pages: a collector that walked them would copy them, in each
-    launcher = Launcher(_socket.socket(fileno=_CONTROL), Runtime(carried, package_folder))
+    launcher = Launcher(_socket.socket(fileno=_CONTROL), runtime)
     launcher.run()
     launcher.end()
 

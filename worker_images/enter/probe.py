@@ -8,13 +8,12 @@ Laws:
 """
 
 import _signal
+import _socket
 import os
 import resource
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import Any
-
-import _socket
 
 from enter import enter, kernel, slots
 
@@ -120,7 +119,9 @@ def _private_root(details: dict[str, Any]) -> Found:
     try:
         os.mkdir("/new")
     except OSError as error:
-        return int(not seen), f"the old root is gone, the new one is empty and takes nothing ({error.strerror})" if not seen else "the old root shows"
+        return int(
+            not seen
+        ), f"the old root is gone, the new one is empty and takes nothing ({error.strerror})" if not seen else "the old root shows"
     return 0, "the root can be written"
 
 

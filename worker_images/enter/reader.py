@@ -19,7 +19,7 @@ def serve(channel: int, codec: Any) -> None:
         source = _exactly(channel, int.from_bytes(head[4:], "big"))
         if name is None or source is None:
             return
-        view = memoryview(codec.pack(2, [parse.facts(source, name.decode())]))
+        view = memoryview(codec.pack(2, [parse.facts(source, name.decode("utf-8", "replace"))]))
         while view:
             view = view[os.write(channel, view) :]
 

@@ -92,6 +92,8 @@ def _relocate(moves: list[tuple[str, str]]) -> None:
     for found in gc.get_objects():
         if type(found) is types.FunctionType:
             found.__code__ = rewritten(found.__code__)
+        elif type(found) is dict and type(found.get("__file__")) is str:  # C modules of one phase keep a copy of their first namespace
+            found["__file__"] = moved(found["__file__"])
     for module in list(sys.modules.values()):
         if isinstance(module, types.ModuleType):  # typing puts two of its classes there
             _relocate_module(module, moved)

@@ -1,0 +1,162 @@
+"""The launcher: one order, one answer, whoever asks at once, whoever gives up, and whatever becomes of it."""
+
+import os
+import signal
+import socket
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import psutil
+import pytest
+import trio
+
+from engine.errors import HostError
+from engine.worker import launcher as launchers
+from engine.worker.launcher import Launcher
+
+
+@asynccontextmanager
+async def running() -> AsyncIterator[Launcher]:
+    """A launcher, ended afterwards."""
+    launcher = await Launcher.start()
+    try:
+        yield launcher
+    finally:
+        await launcher.close()
+
+
+async def ask(launcher: Launcher, number: int = 0) -> tuple[int, dict[str, object], int]:
+    """An order that changes nothing: how often the kernel killed in a jail that there is not."""
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    with ours, theirs:
+        return await launcher.order("oom", {"number": number}, theirs)
+
+
+async def test_it_tells_what_this_host_is() -> None:
+    """The facts are this machine's, found by itself."""
+    async with running() as launcher:
+        assert (launcher.facts.euid, launcher.facts.machine) == (os.geteuid(), os.uname().machine)
+
+
+async def test_it_inherits_nothing() -> None:
+    """A clean environment, no argument that tells anything but where its files lie, and three descriptors beside its control socket."""
+    os.environ["STOCKADE_TEST_CANARY"] = "zebra"
+    kept = os.open("/dev/null", os.O_RDONLY)
+    os.set_inheritable(kept, True)
+    try:
+        async with running() as launcher:
+            await ask(launcher)
+            process = psutil.Process(launcher.pid)
+            assert process.environ() == {"LC_ALL": "C.UTF-8", "MALLOC_ARENA_MAX": "1", "PATH": "/nonexistent", "TZ": "UTC"}
+            open_now = {number: os.readlink(f"/proc/{launcher.pid}/fd/{number}") for number in range(4)}
+            assert (open_now[0], open_now[1], open_now[3].split(":")[0]) == ("/dev/null", "/dev/null", "socket")
+            assert not [link for link in os.listdir(f"/proc/{launcher.pid}/fd") if int(link) > 3 and _inherited(launcher.pid, link)]
+    finally:
+        os.close(kept)
+        del os.environ["STOCKADE_TEST_CANARY"]
+
+
+def _inherited(pid: int, number: str) -> bool:
+    """Whether a descriptor is none of the pipe that its own signals wake it by."""
+    return not os.readlink(f"/proc/{pid}/fd/{number}").startswith("pipe:")
+
+
+async def test_it_leads_a_session_of_its_own() -> None:
+    """What the terminal sends to our group does not reach it."""
+    async with running() as launcher:
+        assert (os.getsid(launcher.pid), os.getpgid(launcher.pid)) == (launcher.pid, launcher.pid)
+
+
+async def test_orders_at_once_get_their_own_answers() -> None:
+    """Fifty tasks: each number comes once, with an answer."""
+    numbers: list[int] = []
+
+    async def order(launcher: Launcher) -> None:
+        number, told, _ = await ask(launcher)
+        assert told == {"kills": 0}
+        numbers.append(number)
+
+    with trio.fail_after(30):
+        async with running() as launcher, trio.open_nursery() as nursery:
+            for _ in range(50):
+                nursery.start_soon(order, launcher)
+    assert sorted(numbers) == list(range(1, 51))
+
+
+async def test_a_caller_that_gives_up_does_not_shift_the_answers() -> None:
+    """Cancelled before, while and after it is sent, an order's answer is never the next one's."""
+
+    async def give_up(launcher: Launcher, steps: int) -> None:
+        with trio.CancelScope() as scope:
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(ask, launcher)
+                for _ in range(steps):
+                    await trio.lowlevel.checkpoint()
+                scope.cancel()
+
+    with trio.fail_after(30):
+        async with running() as launcher:
+            for steps in range(8):
+                await give_up(launcher, steps)
+                number, told, _ = await ask(launcher, steps)
+                assert (number, told) == (launcher._number, {"kills": 0})
+
+
+async def test_a_failing_order_names_its_step_and_spoils_nothing() -> None:
+    """The launcher answers what failed, and then the next order."""
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    async with running() as launcher:
+        with ours, theirs:
+            with pytest.raises(HostError) as caught:
+                plan = {"uids": ["/proc/nowhere", 1, 1], "slots": {}, "cgroup_limits": {}}
+                await launcher.order("jail", plan, theirs)
+        assert (caught.value.code, caught.value.lines[0].split("'")[1]) == ("refused.start_failed", "claim a uid")
+        assert not launcher.dead
+        assert (await ask(launcher))[1] == {"kills": 0}
+
+
+async def test_a_dead_one_is_known_without_asking() -> None:
+    """Killed from outside: it is known at once, and an order says so instead of waiting."""
+    async with running() as launcher:
+        assert not launcher.dead
+        os.kill(launcher.pid, signal.SIGKILL)
+        with trio.fail_after(10):
+            while not launcher.dead:
+                await trio.lowlevel.checkpoint()
+            with pytest.raises(HostError) as caught:
+                await ask(launcher)
+    assert caught.value.code == "refused.start_failed"
+
+
+async def test_a_stopped_one_is_taken_for_dead(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Silence beyond its time ends the order, and the launcher is ended rather than waited for."""
+    monkeypatch.setattr(launchers, "_ANSWER_SECONDS", 0.2)
+    monkeypatch.setattr(launchers, "_LEAVE_SECONDS", 0.2)
+    with trio.fail_after(10):
+        async with running() as launcher:
+            os.kill(launcher.pid, signal.SIGSTOP)
+            with pytest.raises(HostError) as caught:
+                await ask(launcher)
+            assert launcher.dead
+    assert (caught.value.code, caught.value.lines) == ("refused.start_failed", ("the launcher is gone: no answer",))
+
+
+async def test_it_is_gone_when_it_is_closed() -> None:
+    """Its process is buried, and our descriptors are what they were."""
+    await trio.to_thread.run_sync(lambda: None)
+    own = psutil.Process()
+    before = own.num_fds()
+    async with running() as launcher:
+        process = psutil.Process(launcher.pid)
+    assert (process.is_running(), own.num_fds(), launcher.dead) == (False, before, True)
+
+
+async def test_one_that_cannot_start_says_why(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An interpreter that is not there, and one that ends before it has said anything."""
+    before = psutil.Process().num_fds()
+    for interpreter, line in (("/nonexistent/python", "could not be started"), ("/bin/false", "the launcher is gone")):
+        monkeypatch.setattr("sys._base_executable", interpreter, raising=False)
+        with trio.fail_after(20), pytest.raises(HostError) as caught:
+            await Launcher.start()
+        assert (caught.value.code, line in caught.value.lines[0]) == ("refused.start_failed", True)
+    assert psutil.Process().num_fds() == before

@@ -1,0 +1,100 @@
+"""``stockade doctor``: what holds here by effect, what is missing where it does not, what earlier engines left."""
+
+import os
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from engine.faces import doctor, leftovers
+from engine.host import Engine
+from engine.outcome import Outcome, Status
+from engine.policy.model import PROTECTIONS
+from tests.e2e.commands import Ended, command, environment, stockade
+from tests.kit import PROJECT
+
+pytestmark = pytest.mark.slow
+
+
+def test_this_host_holds_what_required_needs(tmp_path: Path) -> None:
+    """Every protection has its row, each attempt from inside was made and held, and nothing was left."""
+    ended = stockade(tmp_path, "doctor", "--json")
+    value = ended.document["value"]
+    assert ended.code == 0, ended.document["lines"]
+    assert [row["name"] for row in value["protections"]] == list(PROTECTIONS)
+    assert {row["name"] for row in value["inside"]} > set(doctor.ATTEMPTS)
+    assert {row["verdict"] for row in value["inside"]} == {"held"}
+    assert {row["verdict"] for row in value["protections"]} <= {"held", "extra", "absent"}
+    assert all(row["text"] for row in (*value["protections"], *value["inside"]))
+
+
+def test_as_text_it_is_two_tables_and_a_verdict(tmp_path: Path) -> None:
+    """The last line says it in words."""
+    ended = stockade(tmp_path, "doctor")
+    assert ended.out.splitlines()[-1] == "this host holds what policy required needs"
+    assert ended.out.splitlines()[0].split() == ["protection", "needed", "found", "verdict", "what", "was", "seen"]
+
+
+def test_where_no_jail_can_be_started_the_table_says_what_is_missing(tmp_path: Path) -> None:
+    """In a user namespace that may make no further one and maps a single uid, neither way into a jail is open."""
+    if shutil.which("unshare") is None:
+        pytest.skip("unproven: no unshare(1) here")
+    words = " ".join(f"'{word}'" for word in command("doctor", "--json", "--state-dir", str(tmp_path / "state")))
+    script = f"echo 0 > /proc/sys/user/max_user_namespaces && exec {words}"
+    done = subprocess.run(
+        ["unshare", "--user", "--map-root-user", "/bin/sh", "-c", script],
+        cwd=PROJECT,
+        env=environment(tmp_path),
+        capture_output=True,
+        timeout=60,
+        check=False,
+    )
+    if not done.stdout:
+        pytest.skip("unproven: no user namespace can be made here")
+    ended = Ended(done.returncode, done.stdout.decode(), done.stderr.decode())
+    rows = {row["name"]: row for row in ended.document["value"]["protections"]}
+    assert (ended.code, ended.document["reason"]) == (5, "refused.cannot_enforce")
+    assert (rows["user_namespace_or_root"]["verdict"], rows["user_namespace_or_root"]["found"]) == ("missing", 0)
+    assert "user.max_user_namespaces" in rows["user_namespace_or_root"]["remedy"]
+    assert (rows["seccomp"]["verdict"], rows["landlock"]["verdict"]) == ("held", "held")
+    assert ended.document["value"]["inside"][0]["name"] == "start a jail"
+
+
+def test_a_policy_that_needs_more_than_there_is_fails_by_name(tmp_path: Path) -> None:
+    """A level that this kernel does not have is missing, with what to do; the rest of the table stands."""
+    (tmp_path / "strict.toml").write_text(
+        'extends = "required"\n[protections]\nlandlock = { value = 7, reason = "test" }\nmemory_cgroup = { value = 1, reason = "test" }\n'
+    )
+    ended = stockade(tmp_path, "doctor", "--policy", str(tmp_path / "strict.toml"), "--json")
+    rows = {row["name"]: row for row in ended.document["value"]["protections"]}
+    lacking = [name for name in ("landlock", "memory_cgroup") if rows[name]["found"] < rows[name]["needed"]]
+    assert [name for name, row in rows.items() if row["verdict"] == "missing"] == lacking
+    assert ended.code == (5 if lacking else 0)
+
+
+def test_a_policy_without_a_wall_has_nothing_to_examine(tmp_path: Path) -> None:
+    """The attempts are never made outside of a jail."""
+    ended = stockade(tmp_path, "doctor", "--policy", "host", "--json")
+    assert (ended.code, ended.document["reason"]) == (3, "refused.host_mode")
+
+
+def test_an_attempt_that_was_not_reported_got_through() -> None:
+    """A selfcheck that leaves one out cannot make the table green."""
+    reported = [{"name": name, "held": True, "how": "x"} for name in doctor.ATTEMPTS if name != "fork"]
+    lines = doctor._reported(Outcome(status=Status.OK, reason="ok.done", value=reported))
+    assert [line.name for line in lines if line.verdict != "held"] == ["fork"]
+
+
+def test_a_selfcheck_that_does_not_answer_is_a_failure() -> None:
+    """However its call ended."""
+    lines = doctor._reported(Outcome(status=Status.CRASHED, reason="crashed.exit", lines=("gone",)))
+    assert [(line.verdict, line.text) for line in lines] == [("missing", "crashed.exit: gone")]
+
+
+async def test_what_a_living_engine_holds_is_no_leftover(engine: Engine) -> None:
+    """Its launcher is found as this process's own, and not among the orphans."""
+    own = leftovers.processes_of(os.getpid())
+    assert f"process {engine.launcher_pid}" in own
+    assert [line for line in leftovers.orphans() if line.startswith(f"process {engine.launcher_pid}:")] == []
+    assert [path for path in leftovers.orphaned_cgroups() if f"stockade-{engine.launcher_pid}-" in path] == []

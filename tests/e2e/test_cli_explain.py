@@ -1,0 +1,111 @@
+"""``stockade explain``: seven steps, no call, names instead of values, and a static way that runs nothing at all."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.e2e.commands import Ended, stockade, tools
+
+pytestmark = pytest.mark.slow
+NAMES = ["request", "declaration", "arguments", "policy", "bundle", "environment", "plan"]
+
+
+def _steps(ended: Ended) -> dict[str, dict[str, Any]]:
+    steps = ended.document["value"]["steps"]
+    assert [step["name"] for step in steps] == NAMES
+    return {step["name"]: step for step in steps}
+
+
+def _states(ended: Ended) -> list[str]:
+    return [step["state"] for step in _steps(ended).values()]
+
+
+def _policy(tmp_path: Path, text: str) -> str:
+    place = tmp_path / "policy.toml"
+    place.write_text(f'extends = "required"\n{text}', encoding="utf-8")
+    return str(place)
+
+
+def test_a_call_that_would_run_has_seven_good_steps(tmp_path: Path) -> None:
+    """The answer of each step is there: digests, files, limits with their means, the filters' sizes."""
+    ended = stockade(tmp_path, "explain", tools(tmp_path), "double", '{"number": 1}', "--json", "--timeout", "500")
+    steps = {name: step["facts"] for name, step in _steps(ended).items()}
+    assert (ended.code, set(_states(ended))) == (0, {"ok"})
+    assert list(steps["bundle"]["files"]) == ["tools.py"]
+    assert steps["environment"]["names"] == ["LANG", "LC_ALL", "PATH", "TZ"]
+    assert steps["plan"]["limits"]["wall"] == {"value": 500, "means": "supervisor"}
+    assert steps["plan"]["limits"]["descriptors"] == {"value": 256, "means": "RLIMIT_NOFILE"}
+    assert {"pid", "network", "mount"} <= set(steps["plan"]["namespaces"])
+    assert {"/bundle", "/guest/engine/authoring"} <= {bind["to"] for bind in steps["plan"]["binds"]}
+    assert min(steps["plan"]["filter_instructions"].values()) > 100
+
+
+def test_no_tool_is_called_and_the_import_is_announced(tmp_path: Path) -> None:
+    """The tool would end its process; explaining it does not. That the source is imported in a jail is said."""
+    ended = stockade(tmp_path, "explain", tools(tmp_path), "leave")
+    assert (ended.code, "imports the source once, in a jail" in ended.err) == (0, True)
+    assert [line.split()[1] for line in ended.out.splitlines() if line[:1].isdigit()] == NAMES
+
+
+def test_static_runs_nothing_of_the_source(tmp_path: Path) -> None:
+    """A source that cannot be imported is explained as far as parsing goes; what only its import can tell is unknown."""
+    place = tmp_path / "broken.py"
+    place.write_text('from engine import tool\n\n@tool(effect="read", data=[])\ndef late() -> None:\n    """x"""\n\n1 / 0\n')
+    static = stockade(tmp_path, "explain", str(place), "late", "--static", "--json")
+    assert static.code == 0
+    assert _states(static) == ["ok", "unknown", "unknown", "unknown", "ok", "unknown", "unknown"]
+    assert _steps(static)["declaration"]["facts"]["functions_marked_as_tools"] == ["late"]
+    control = stockade(tmp_path, "explain", str(place), "late", "--json")
+    assert (control.code, control.document["reason"]) == (1, "tool_error.import")
+    assert _states(control) == ["ok", "refused", "open", "open", "ok", "open", "open"]
+
+
+def test_the_first_refusal_is_the_exit_code_and_later_steps_are_still_told(tmp_path: Path) -> None:
+    """Arguments that do not fit do not hide what the policy would say."""
+    ended = stockade(tmp_path, "explain", tools(tmp_path), "double", '{"number": "x"}', "--json")
+    assert (ended.code, ended.document["reason"]) == (2, "refused.arguments")
+    assert _states(ended) == ["ok", "ok", "refused", "ok", "ok", "ok", "ok"]
+
+
+def test_a_policy_that_refuses_is_told_at_its_step(tmp_path: Path) -> None:
+    """A dangerous tool is not approved on the command line: step four, and nothing after it."""
+    ended = stockade(tmp_path, "explain", tools(tmp_path), "erase", "--json")
+    assert (ended.code, ended.document["reason"]) == (3, "refused.approval")
+    assert _states(ended) == ["ok", "ok", "ok", "refused", "ok", "open", "open"]
+
+
+def test_a_source_that_cannot_be_staged_is_told_at_its_step(tmp_path: Path) -> None:
+    """An import that is nowhere to be found."""
+    (tmp_path / "open.py").write_text("import nowhere_to_be_found\n")
+    ended = stockade(tmp_path, "explain", str(tmp_path / "open.py"), "x", "--json")
+    assert (ended.code, ended.document["reason"]) == (3, "refused.source_import")
+    assert _states(ended) == ["ok", "open", "open", "open", "refused", "open", "open"]
+
+
+def test_values_of_variables_are_not_shown(tmp_path: Path) -> None:
+    """Names of granted variables and their number of secrets, never a value."""
+    place = tmp_path / "asks.py"
+    place.write_text(
+        'from engine import tool\n\n@tool(effect="read", environment=["SHOP_REGION"], credentials=["openai"])\n'
+        'def ask() -> None:\n    """x"""\n'
+    )
+    policy = _policy(
+        tmp_path,
+        '[grants]\ncredentials = { value = ["openai"], reason = "test" }\n'
+        '[grants.environment]\nSHOP_REGION = { value = "region-of-the-shop", reason = "test" }\n',
+    )
+    given = {"OPENAI_API_KEY": "sk-key-of-the-shop-0123456789"}
+    for machine in ([], ["--json"]):
+        ended = stockade(tmp_path, "explain", str(place), "ask", "--policy", policy, *machine, variables=given)
+        assert ended.code == 0
+        assert "SHOP_REGION" in ended.out
+        assert "of-the-shop" not in ended.out + ended.err
+
+
+def test_loosenings_are_named(tmp_path: Path) -> None:
+    """A policy without a wall is explained with the frightening name that it carries."""
+    ended = stockade(tmp_path, "explain", tools(tmp_path), "double", '{"number": 1}', "--policy", "host", "--json")
+    assert _steps(ended)["policy"]["facts"]["loosenings"] == ["host_mode_without_any_wall"]
+    assert json.dumps(_steps(ended)["plan"]["facts"]["namespaces"]) == "[]"

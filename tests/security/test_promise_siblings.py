@@ -1,0 +1,242 @@
+"""A spare is a stranger that already runs: neither it nor a running call of the same jail reaches the other, nor the jail's first process.
+
+The tool's import misbehaves, so the spare attacks while a call runs. The control is the same in children without filter and own domain.
+"""
+
+import contextlib
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+import trio
+
+from engine.host import Engine
+from engine.supervision.pump import Closed
+from engine.wire import messages
+from tests import kit
+from tests.attempts import pairs
+
+SOURCE = {
+    "attempt.py": (Path(pairs.__file__).parent / "attempt.py").read_text(encoding="utf-8"),
+    "tools.py": """
+import os
+import resource
+import signal
+
+from attempt import *
+from engine import Context, schema, tool
+
+X86 = os.uname().machine == "x86_64"
+KILL, TGKILL, TKILL, QUEUE, LIMITS, AFFINITY, HOLD = (62, 234, 200, 129, 302, 203, 434) if X86 else (129, 131, 130, 138, 261, 122, 434)
+
+def assault(pid, number):
+    information = ctypes.create_string_buffer(number.to_bytes(4, "little") + bytes(4) + (-1 & 0xFFFFFFFF).to_bytes(4, "little"), 128)
+    limit = ctypes.create_string_buffer((100).to_bytes(8, "little") + (200).to_bytes(8, "little"))
+    return {
+        "limits": tried(raw, LIMITS, pid, resource.RLIMIT_NOFILE, limit, 0),
+        "read limits": tried(raw, LIMITS, pid, resource.RLIMIT_NOFILE, 0, BUFFER),
+        "processors": tried(raw, AFFINITY, pid, 8, ctypes.create_string_buffer(b"\\xff" * 8)),
+        "hold": tried(raw, HOLD, pid, 0),
+        "queue": tried(raw, QUEUE, pid, number, information),
+        "thread": tried(raw, TGKILL, pid, pid, number),
+        "any thread": tried(raw, TKILL, pid, number),
+        "kill": tried(raw, KILL, pid, number),
+        "group": tried(raw, KILL, -1, number),
+    }
+
+def look(slot):
+    place = f"/tmp/{slot}"
+    return {"list": tried(os.listdir, place), "write": tried(write, place + "/planted"), "make": tried(os.mkdir, place + "/made")}
+
+OWN = os.getcwd().split("/")[2]
+OTHER = str(1 - int(OWN))
+AT_IMPORT = {}
+if OWN == "1":  # the spare, while the child of slot 0 is in its call
+    AT_IMPORT = {
+        "first": assault(1, signal.SIGWINCH),
+        "running": assault(os.getpid() - 1, signal.SIGKILL),
+        "slot": look(OTHER),
+        "held": [n for n in range(4, 1024) if tried(os.fstat, n)[0] == "done"],
+    }
+
+@tool(description="Runs until it is told of the spare, then attacks it.", input=schema.object({"given": {"type": "object"}}), output={}, effect="read")
+def attempt(given: dict, context: Context):
+    if given.get("spare"):
+        folder = given["folder"]
+        inside = {"stat": tried(os.stat, folder)[0], "list": tried(os.listdir, folder), "read": tried(read, folder + "/secret"),
+                  "write": tried(write, folder + "/secret"), "remove": tried(os.unlink, folder + "/secret"), "make": tried(os.mkdir, folder + "/m")}
+        return {"at import": AT_IMPORT, "inside": inside, "limits": list(resource.getrlimit(resource.RLIMIT_NOFILE)), "pid": os.getpid()}
+    with open("secret", "w") as file:
+        file.write("canary of a sibling")
+    told = context.call("attempt", {"pid": os.getpid(), "folder": os.getcwd()})
+    made = {"spare": assault(told["pid"], signal.SIGKILL), "first": assault(1, signal.SIGWINCH), "slot": look(OTHER)}
+    context.call("attempt", {})  # and stay, while the spare is called
+    return {**made, "secret": open("secret").read(), "limits": list(resource.getrlimit(resource.RLIMIT_NOFILE)), "left": sorted(os.listdir("."))}
+""",
+}
+REFUSED = ["refused", "EPERM"]
+ASSAULTS = ["limits", "read limits", "processors", "hold", "queue", "thread", "any thread", "kill", "group"]
+NOTHING = dict.fromkeys(ASSAULTS, REFUSED)
+CLOSED = {"list": ["refused", "EACCES"], "write": ["refused", "EACCES"], "make": ["refused", "EACCES"]}
+
+
+async def meeting(engine: Engine, folder: Path, *changes: pairs.Change) -> dict[str, Any]:
+    """A call that runs, a spare that attacks while it is imported, then each against the other; what both say, and who is alive."""
+    await engine.load(kit.write(folder, SOURCE))
+    recipe = pairs.recipe_of(engine, "attempt", *changes)
+    found: dict[str, Any] = {}
+    with trio.fail_after(60):
+        async with pairs.jail_of(engine, recipe) as jail:
+            call, spare = pairs.Sibling(jail, recipe), pairs.Sibling(jail, recipe)
+            await call.ready()
+            asked = await call.call("attempt")
+            assert isinstance(asked, messages.HostCall)
+            await spare.ready()
+            waits = None
+            with contextlib.suppress(Closed):
+                waits = await call.reply(asked, {"pid": asked.arguments["pid"] + 1})
+            found["call died"] = waits is None
+            found["spare died"] = spare.child.gone()
+            if not found["spare died"]:
+                answer = await spare.call("attempt", spare=True, folder=asked.arguments["folder"])
+                found["spare"] = answer.value if isinstance(answer, messages.Result) else answer
+            if waits is not None:
+                found["call"] = getattr(await call.reply(waits, {}), "value", None)
+            found["first died"] = jail.dead()
+            for one in (call, spare):
+                await one.end()
+    return found
+
+
+async def test_a_call_and_a_spare_are_strangers(engine: Engine, tmp_path: Path) -> None:
+    """No signal, limit, processor, hold, descriptor or file goes from the spare to the call, from the call to the spare, or to the first process."""
+    found = await meeting(engine, tmp_path / "source")
+    call, spare = found["call"], found["spare"]
+    assert (found["call died"], found["spare died"], found["first died"]) == (False, False, False)
+    assert spare["at import"] == {"first": NOTHING, "running": NOTHING, "slot": CLOSED, "held": []}
+    assert call == {"spare": NOTHING, "first": NOTHING, "slot": CLOSED, "secret": "canary of a sibling", "limits": [256, 256], "left": ["secret"]}
+    assert spare["limits"] == [256, 256]
+    # even with the name of the call's folder, which a sibling cannot know, nothing in it can be had
+    denied = ["refused", "EACCES"]
+    assert {way: how for way, how in spare["inside"].items() if way != "stat"} == dict.fromkeys(("list", "read", "write", "remove", "make"), denied)
+
+
+async def test_without_filter_and_own_domain_they_reach_each_other(engine: Engine, tmp_path: Path) -> None:
+    """The control: the spare ends the running call while it is imported, lists and fills its scratch, and lowers the first process's limits."""
+    found = await meeting(engine, tmp_path / "source", pairs.without_filters, pairs.without_own_domains)
+    at_import = found["spare"]["at import"]
+    assert found["call died"]
+    assert {way for way, how in at_import["running"].items() if how[0] == "done"} >= {"limits", "read limits", "processors", "hold", "queue"}
+    assert {way for way, how in at_import["first"].items() if how[0] == "done"} >= {"limits", "read limits", "hold", "thread", "kill"}
+    assert {way: how[0] for way, how in at_import["slot"].items()} == dict.fromkeys(("list", "write", "make"), "done")
+
+
+async def test_the_domain_alone_holds_signals_and_files(engine: Engine, tmp_path: Path) -> None:
+    """With filters that allow everything, the child's own Landlock domain still keeps signals and scratch apart; limits are the filter's."""
+    found = await meeting(engine, tmp_path / "source", pairs.without_filters)
+    at_import = found["spare"]["at import"]
+    assert (found["call died"], found["first died"]) == (False, False)
+    signals = ("queue", "thread", "any thread", "kill")
+    assert {target: {way: at_import[target][way] for way in signals} for target in ("first", "running")} == {
+        target: dict.fromkeys(signals, REFUSED) for target in ("first", "running")
+    }
+    assert at_import["slot"] == CLOSED
+    assert at_import["running"]["limits"] == ["done", 0]
+
+
+async def test_the_filter_alone_holds_signals_and_limits(engine: Engine, tmp_path: Path) -> None:
+    """With one domain for all, the child's filter still refuses every signal, limit and hold; scratch is then the domain's."""
+    found = await meeting(engine, tmp_path / "source", pairs.without_own_domains)
+    at_import = found["spare"]["at import"]
+    assert (found["call died"], at_import["first"], at_import["running"]) == (False, NOTHING, NOTHING)
+    assert {way: how[0] for way, how in at_import["slot"].items()} == dict.fromkeys(("list", "write", "make"), "done")
+
+
+MEMORY = """
+import gc, sys
+def pages():
+    read_end, write_end = os.pipe()
+    LIBC.write.argtypes = [ctypes.c_int, ctypes.c_void_p, ctypes.c_size_t]
+    starts = {id(thing) & ~0xFFFFF for thing in gc.get_objects()}
+    LIBC.sbrk.restype = ctypes.c_void_p
+    top = LIBC.sbrk(ctypes.c_long(0)) & ~0xFFF
+    for start in [*sorted(starts), *range(top - (32 << 20), top, 1 << 20)]:
+        for page in range(start, start + (1 << 20), 4096):
+            if LIBC.write(write_end, page, 4096) == 4096:
+                yield os.read(read_end, 4096)
+gc.unfreeze()
+import re
+names = set()
+for page in pages():
+    names |= {found.decode() for found in re.findall(rb"/tmp/[01]/[0-9a-f]{32}", page)}
+return {"own": os.getcwd(), "names": sorted(names)}
+"""
+
+
+async def test_a_spares_memory_does_not_name_the_calls_folder(engine: Engine, tmp_path: Path) -> None:
+    """The folder's name is random, and the first process's memory, which each child gets a copy of, does not keep the one it made before."""
+    from tests.attempts import source
+
+    await engine.load(kit.write(tmp_path / "source", source(MEMORY)))
+    recipe = pairs.recipe_of(engine, "attempt")
+    with trio.fail_after(60):
+        async with pairs.jail_of(engine, recipe) as jail:
+            call, spare = pairs.Sibling(jail, recipe), pairs.Sibling(jail, recipe)
+            await call.ready()
+            await spare.ready()
+            answer = await spare.call("attempt")
+            first = await call.call("attempt")
+            for one in (call, spare):
+                await one.end()
+    assert answer.value["own"] in answer.value["names"]  # the control: the scan finds what is there
+    assert first.value["own"] not in answer.value["names"]
+
+
+async def test_two_children_have_slots_of_their_own(engine: Engine, tmp_path: Path) -> None:
+    """Each slot is a mount with a bound of its own: one that is full leaves the other's room as it was."""
+    from tests.attempts import source
+
+    body = """
+    free = os.statvfs(".").f_bfree
+    how = tried(lambda: open("big", "wb").write(bytes(given["bytes"]))) if given["bytes"] else None
+    return {"free": free, "how": how, "device": os.stat(".").st_dev}
+    """
+    await engine.load(kit.write(tmp_path / "source", source(body)))
+    recipe = pairs.recipe_of(engine, "attempt")
+    with trio.fail_after(60):
+        async with pairs.jail_of(engine, recipe) as jail:
+            call, spare = pairs.Sibling(jail, recipe), pairs.Sibling(jail, recipe)
+            await call.ready()
+            filled = await call.call("attempt", bytes=(64 << 20) - 8192)
+            await spare.ready()
+            looked = await spare.call("attempt", bytes=0)
+            for one in (call, spare):
+                await one.end()
+    assert filled.value["how"][0] == "done"
+    assert looked.value["free"] == filled.value["free"]
+    assert looked.value["device"] != filled.value["device"]
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="unproven here: looking at the processes of another uid takes root")
+async def test_the_first_process_holds_no_channel_of_a_child(engine: Engine, tmp_path: Path) -> None:
+    """After both children were forked the first process keeps its control socket, its null device and a hold of each child, and nothing of theirs."""
+    from tests.attempts import source
+    from tests.security.test_promise_identity import below
+
+    await engine.load(kit.write(tmp_path / "source", source("return 1")))
+    recipe = pairs.recipe_of(engine, "attempt")
+    with trio.fail_after(60):
+        async with pairs.jail_of(engine, recipe) as jail:
+            one, two = pairs.Sibling(jail, recipe), pairs.Sibling(jail, recipe)
+            await one.ready()
+            await two.ready()
+            _, first, _ = below(engine.launcher_pid)
+            held = [os.readlink(f"/proc/{first.pid}/fd/{number}") for number in os.listdir(f"/proc/{first.pid}/fd")]
+            kinds = sorted(name.split(":")[0] for name in held if name != "/dev/null")
+            for sibling in (one, two):
+                await sibling.end()
+    assert kinds == ["anon_inode", "anon_inode", "socket"] or kinds == ["anon_inode", "anon_inode", "landlock-ruleset", "landlock-ruleset", "socket"] or (
+        kinds.count("socket"),
+        kinds.count("pipe"),
+    ) == (1, 0)
