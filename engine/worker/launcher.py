@@ -119,10 +119,11 @@ class Launcher:
         with trio.move_on_after(_ANSWER_SECONDS):
             await trio.lowlevel.wait_readable(self._control)
             try:
-                data, descriptors, _, _ = socket.recv_fds(self._control, _ANSWER_BYTES, 1, socket.MSG_CMSG_CLOEXEC)
+                # security: closed on exec from the first moment, or a program that a thread of the host starts right now inherits it
+                data, ancillary, _, _ = self._control.recvmsg(_ANSWER_BYTES, socket.CMSG_SPACE(4), socket.MSG_CMSG_CLOEXEC)
                 if data:
                     number, told = messages.fields_of(data[4:])
-                    return number, told, descriptors[0] if descriptors else -1
+                    return number, told, int.from_bytes(ancillary[0][2][:4], sys.byteorder) if ancillary else -1
             except (OSError, RemoteFault, ValueError) as error:
                 raise self._died(error) from None
         raise self._died(None)

@@ -1,0 +1,156 @@
+"""Several engines on one state folder at once: in one program and in several, on the same sources and on others, and after one was killed."""
+
+import json
+import os
+import signal
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import trio
+
+from engine.host import Engine
+from tests import kit, moments, programs
+
+TOOL = "from engine import tool\nimport part_{0}\n\n@tool(effect='read', description='d')\ndef say_{0}() -> str:\n    return part_{0}.WORD\n"
+# loads and calls its tools in a shuffled order, each again and again; one source is everybody's, one its own
+BUSY = """
+import random
+STATE, NAME, ROUNDS = Path(ARGUMENTS[0]), ARGUMENTS[1], int(ARGUMENTS[2])
+TOOL = {tool!r}
+
+def written(name, word):
+    place = source(f"{{NAME}}-{{name}}", TOOL.format(name))
+    (place.parent / f"part_{{name}}.py").write_text(f"WORD = {{word!r}}\\n")
+    return place
+
+async def main():
+    values = []
+    async with Engine(state_dir=STATE) as engine:
+        for number in range(ROUNDS):
+            places = [written("shared", "everybody's"), written("same", f"version {{number}}"), written("own", f"{{NAME}} {{number}}")]
+            random.shuffle(places)
+            async with trio.open_nursery() as nursery:
+                for place in places:
+                    nursery.start_soon(engine.load, place)
+            for name in ("shared", "same", "own"):
+                outcome = await engine.call(f"say_{{name}}", {{}})
+                values.append([outcome.reason, outcome.value])
+    return values
+told(within(100, main))
+""".format(tool=TOOL)
+ROUNDS = 8
+
+
+def journal(state: Path) -> list[dict[str, Any]]:
+    """The receipts of a state folder; every line is a whole one."""
+    return [json.loads(line) for line in (state / "journal" / "receipts.jsonl").read_text().splitlines()]
+
+
+def unfinished(state: Path) -> list[Path]:
+    """What was begun in the stage and never published."""
+    return [place for place in (state / "stage").rglob("*") if place.name.startswith(".tmp-")]
+
+
+def expected(name: str) -> list[list[str]]:
+    """What a busy program of that name must be answered."""
+    rounds = [[["ok.done", "everybody's"], ["ok.done", f"version {n}"], ["ok.done", f"{name} {n}"]] for n in range(ROUNDS)]
+    return [pair for one in rounds for pair in one]
+
+
+def source(folder: Path, name: str, word: str) -> Path:
+    """A source of two files whose tool says the word."""
+    return kit.write(folder / name, {"tools.py": TOOL.format(name), f"part_{name}.py": f"WORD = {word!r}\n"})
+
+
+class TestOneProgram:
+    """Two engines under one event loop."""
+
+    async def test_both_load_and_call_the_same_and_their_own_at_once(self, tmp_path: Path) -> None:
+        """Each is answered by its own tool, one journal holds both, and nothing half is left."""
+        same = source(tmp_path, "same", "both")
+        found: list[tuple[str, object]] = []
+
+        async def use(engine: Engine, name: str) -> None:
+            own = source(tmp_path, name, f"of {name}")
+            for _ in range(4):
+                await engine.load(same)
+                await engine.load(own)
+                for tool in ("say_same", f"say_{name}"):
+                    found.append((tool, (await engine.call(tool, {})).value))
+
+        state = tmp_path / "state"
+        with trio.fail_after(60):
+            async with Engine(state_dir=state) as one, Engine(state_dir=state) as two, trio.open_nursery() as nursery:
+                nursery.start_soon(use, one, "one")
+                nursery.start_soon(use, two, "two")
+        assert sorted(found) == [("say_one", "of one")] * 4 + [("say_same", "both")] * 8 + [("say_two", "of two")] * 4
+        assert sorted(one["tool"] for one in journal(state)) == sorted(tool for tool, _ in found)
+        assert unfinished(state) == []
+
+    async def test_one_that_ends_disturbs_the_other_in_nothing(self, tmp_path: Path) -> None:
+        """Its tools are its own, its stage stays."""
+        place = source(tmp_path, "same", "both")
+        async with Engine(state_dir=tmp_path / "state") as staying:
+            await staying.load(place)
+            async with Engine(state_dir=tmp_path / "state") as leaving:
+                assert (await leaving.call("say_same", {})).reason == "refused.unknown_tool"
+                await leaving.load(place)
+                assert (await leaving.call("say_same", {})).value == "both"
+            assert (await staying.call("say_same", {})).value == "both"
+
+
+class TestSeveralPrograms:
+    """Engines in processes of their own."""
+
+    async def test_three_at_once_are_each_answered_rightly(self, tmp_path: Path) -> None:
+        """They load a common source, a changing one and their own, in any order; the journal has every call once."""
+        state = tmp_path / "state"
+        found: dict[str, Any] = {}
+
+        async def one(name: str) -> None:
+            found[name] = await trio.to_thread.run_sync(lambda: programs.run(tmp_path / name, BUSY, str(state), name, str(ROUNDS), seconds=150))
+
+        async with trio.open_nursery() as nursery:
+            for name in ("red", "green", "blue"):
+                nursery.start_soon(one, name)
+        assert found == {name: expected(name) for name in ("red", "green", "blue")}
+        receipts = journal(state)
+        assert len({receipt["id"] for receipt in receipts}) == 3 * 3 * ROUNDS
+        # equal bytes are one bundle, whoever staged them: one shared, one for each version, one for each round of each program
+        assert len({receipt["digests"]["source"] for receipt in receipts}) == 1 + ROUNDS + 3 * ROUNDS
+        assert unfinished(state) == []
+
+    async def test_one_that_is_killed_leaves_a_folder_that_serves(self, tmp_path: Path) -> None:
+        """In mid-load, ten times over: what it left half is never used, and its sources load as if it had not been."""
+        state = tmp_path / "state"
+        for _ in range(10):
+            command = programs.command(tmp_path / "killed", BUSY, [str(state), "killed", "1000"])
+            host = begun(command)
+            async with Engine(state_dir=state) as engine:
+                await trio.to_thread.run_sync(wait_for_receipt, state, host)
+                host.send_signal(signal.SIGKILL)
+                host.wait()
+                names = ("shared", "same", "own")
+                for name in names:
+                    place = tmp_path / "killed" / f"killed-{name}"
+                    await engine.load(source(tmp_path / "after", name, (place / f"part_{name}.py").read_text() or "empty"))
+                assert [(await engine.call(f"say_{name}", {})).reason for name in names] == ["ok.done"] * 3
+            for receipt in (state / "journal" / "receipts.jsonl").read_text().splitlines():
+                json.loads(receipt)
+            (state / "journal" / "receipts.jsonl").unlink()
+
+
+def begun(command: list[str]) -> "subprocess.Popen[bytes]":
+    """A program that runs in the background."""
+    return subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env=programs.environment())
+
+
+def wait_for_receipt(state: Path, host: "subprocess.Popen[bytes]") -> None:
+    """Until the program has been answered once; the test fails when it ends before."""
+    place = state / "journal" / "receipts.jsonl"
+    with trio_free_inotify(place.parent) as changed:
+        while not place.exists() or place.stat().st_size == 0:
+            assert host.poll() is None
+            changed()
+    assert moments.living([]) == [] and os.path.isdir(state)
