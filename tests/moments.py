@@ -74,11 +74,17 @@ async def running(engine: Engine, folder: Path, code: str, **options: Any) -> As
 
 async def last(items: AsyncIterator[ToolOutput | Outcome]) -> Outcome:
     """The outcome, after all that came before it."""
-    outcome: ToolOutput | Outcome | None = None
+    return (await taken(items))[1]
+
+
+async def taken(items: AsyncIterator[ToolOutput | Outcome]) -> tuple[list[ToolOutput], Outcome]:
+    """All that came before the outcome, and the outcome."""
+    shown: list[ToolOutput] = []
     async for item in items:
-        outcome = item
-    assert isinstance(outcome, Outcome)
-    return outcome
+        if isinstance(item, Outcome):
+            return shown, item
+        shown.append(item)
+    raise AssertionError("the stream ended without an outcome")
 
 
 class Tree:

@@ -11,6 +11,7 @@ from typing import Any
 
 from engine.errors import HostError
 
+UIDS = range(65_600, 66_624)  # one per jail: above the 16 bits that services use, below the first subordinate id (subuid(5))
 _NEEDED_CAPABILITIES = {"CAP_SETGID": 6, "CAP_SETUID": 7, "CAP_SETPCAP": 8, "CAP_SYS_ADMIN": 21}  # capabilities(7)
 
 
@@ -30,6 +31,8 @@ class HostFacts:
     python: str
     euid: int
     capabilities: int
+    uid_map: tuple[tuple[int, int], ...]
+    tasks_bound: bool
     landlock: int
     peer_pidfd: bool
     stdlib: str
@@ -46,8 +49,20 @@ class HostFacts:
             return cls(
                 **{
                     name: told[name]
-                    for name in ("machine", "kernel", "python", "euid", "capabilities", "landlock", "peer_pidfd", "stdlib", "stdlib_inside")
+                    for name in (
+                        "machine",
+                        "kernel",
+                        "python",
+                        "euid",
+                        "capabilities",
+                        "landlock",
+                        "peer_pidfd",
+                        "tasks_bound",
+                        "stdlib",
+                        "stdlib_inside",
+                    )
                 },
+                uid_map=tuple((first, count) for first, count in told["uid_map"]),
                 standard_modules=frozenset(told["standard_modules"]),
                 libraries=tuple(told["libraries"]),
                 links=tuple((text, path) for text, path in told["links"]),
@@ -58,6 +73,7 @@ class HostFacts:
 
     @property
     def way(self) -> Way:
-        """Root only where all that it takes is held: a container's root often is not allowed to make a mount."""
+        """Root only where all that it takes is held: a container's root often may not mount, or has no uid to spare."""
         held = all(self.capabilities >> bit & 1 for bit in _NEEDED_CAPABILITIES.values())
-        return Way.ROOT if self.euid == 0 and held else Way.USER
+        spare = any(first <= UIDS.start and UIDS.stop <= first + count for first, count in self.uid_map)
+        return Way.ROOT if self.euid == 0 and held and spare else Way.USER

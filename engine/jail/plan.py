@@ -15,7 +15,7 @@ from typing import Any
 
 from engine.errors import HostError
 from engine.jail import bpf, syscalls
-from engine.jail.facts import HostFacts, Way
+from engine.jail.facts import UIDS, HostFacts, Way
 from engine.policy.model import Mode
 from engine.policy.resolve import Resolved
 
@@ -25,7 +25,8 @@ _DEVICE = 1 << 1 | 1 << 2
 _SCRATCH = 1 << 1 | _READ | 1 << 4 | 1 << 5 | 1 << 7 | 1 << 8 | 1 << 12 | 1 << 13 | 1 << 14
 _FILE_BITS = {1: 13, 2: 14, 3: 15, 4: 15}  # from ABI 5 on: 16
 _DEVICES = ("null", "zero", "full", "random", "urandom")
-_UIDS = ("/run/stockade/uids", 65_600, 1024)  # above the 16 bits that services use, below the first subordinate id (subuid(5))
+_UID_LOCKS = "/run/stockade/uids"
+_OTHERS = 4  # tasks beside a tool's own threads: its main thread, its spare sibling, pid 1, the monitor
 _UNCOUNTED = 1 << 22  # PID_MAX_LIMIT: more tasks than a host can have
 _STACK_BYTES = 256 << 10  # per thread; 64 of them stay below 16 MiB of address space
 _NAMESPACES = ("pid", "ipc", "uts", "cgroup", "network", "mount")
@@ -84,7 +85,7 @@ def make(resolved: Resolved, facts: HostFacts, places: Places, content: Content)
     order = {
         "walls": walls,
         "namespaces": _namespaces(resolved, facts) if walls else [],
-        "uids": list(_UIDS) if walls and facts.way is Way.ROOT else None,
+        "uids": [_UID_LOCKS, UIDS.start, len(UIDS)] if walls and facts.way is Way.ROOT else None,
         "uid": 1000,
         "gid": 1000,
         "mountpoint": str(places.mountpoint),
@@ -127,6 +128,8 @@ def _refuse_missing(resolved: Resolved, facts: HostFacts) -> None:
     ]
     if not facts.peer_pidfd and not lines:
         lines.append(f"peer_pidfd: found level 0, needed 1 (SO_PASSPIDFD, Linux 6.5; kernel {facts.kernel})")
+    if _unbound(facts) and "pids" not in facts.cgroups:
+        lines.append("rlimits: RLIMIT_NPROC does not bind root in a user namespace of its own, and no pids cgroup can be made")
     if facts.machine not in {arch.value for arch in syscalls.Arch}:
         lines.append(f"seccomp: no filter for the architecture {facts.machine}")
     if lines:
@@ -178,7 +181,7 @@ def _landlock(resolved: Resolved, facts: HostFacts, content: Content) -> dict[st
 
 def _limits(resolved: Resolved, facts: HostFacts, walls: bool) -> dict[str, int]:
     limits = resolved.limits
-    others = 3 if facts.way is Way.ROOT else 4  # the main thread, the spare sibling, pid 1, and the monitor where it has the same uid
+    others = _OTHERS - 1 if facts.way is Way.ROOT else _OTHERS  # root's monitor has another uid
     return {
         "cpu_s": max(1, -(-limits.cpu_ms // 1000)),
         "memory_bytes": limits.memory_bytes,
@@ -190,10 +193,16 @@ def _limits(resolved: Resolved, facts: HostFacts, walls: bool) -> dict[str, int]
     }
 
 
+def _unbound(facts: HostFacts) -> bool:
+    """Whether the kernel does not count this worker's tasks by its uid: in a user namespace, the real root stays exempt (fork(2))."""
+    return facts.way is Way.USER and not facts.tasks_bound
+
+
 def _cgroup_limits(resolved: Resolved, facts: HostFacts) -> dict[str, int]:
     """Above what rlimits and tmpfs already hold for a call and its spare, so that a clean error comes first; catches the rest."""
     limits = resolved.limits
-    wanted = {"memory": 2 * (limits.memory_bytes + limits.scratch_bytes) + (64 << 20), "pids": 2 * limits.threads + 8}
+    tasks = limits.threads + _OTHERS if _unbound(facts) else 2 * limits.threads + 8
+    wanted = {"memory": 2 * (limits.memory_bytes + limits.scratch_bytes) + (64 << 20), "pids": tasks}
     return {name: amount for name, amount in wanted.items() if name in facts.cgroups}
 
 
@@ -211,6 +220,7 @@ def _means(order: Mapping[str, Any], facts: HostFacts) -> dict[str, str]:
         kernel |= {"scratch": "tmpfs size", "scratch_inodes": "tmpfs nr_inodes"}
         kernel |= {"memory": "RLIMIT_AS + memory cgroup"} if "memory" in order["cgroup_limits"] else {}
         kernel |= {"threads": "RLIMIT_NPROC + pids cgroup"} if "pids" in order["cgroup_limits"] else {}
+        kernel |= {"threads": "pids cgroup"} if _unbound(facts) else {}
     else:
         kernel |= {"scratch": "RLIMIT_FSIZE, each file", "scratch_inodes": "nothing", "threads": "nothing"}
     return host | kernel

@@ -247,7 +247,8 @@ class Jail:
         if not self.oom or self._launcher.dead or self._first < 0:
             return 0
         try:
-            _, told, _ = await self._launcher.order("oom", {"number": self._number}, self._control)  # an order brings a channel: any will do
+            # every order brings a channel; this one does not need it
+            _, told, _ = await self._launcher.order("oom", {"number": self._number}, self._control)
         except HostError:
             return 0  # it died meanwhile, and what it counted with it
         return int(told["kills"])

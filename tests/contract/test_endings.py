@@ -13,6 +13,7 @@ from tests import kit, moments
 GONE_ON = "the process closed its channel without an answer and went on"
 LONG = "the worker sent a frame longer than its bound"
 INSIDE = "the worker closed its channel inside a frame"
+NOBODY_CANCELLED = "the worker sent a Failure of kind cancelled, and nobody cancelled"
 HANG = "import time\nwhile True: time.sleep(1000)\n"
 
 
@@ -79,7 +80,7 @@ async def test_a_tool_that_closes_its_channel(engine: Engine, tmp_path: Path, co
         ("forge(frame(16, None))", "the worker sent Ready while running"),
         ("forge(frame(17, []))", "the worker sent Declarations while running"),
         ("forge(frame(99))", "the worker sent a frame that is no message"),
-        ("forge(frame(24, 'cancelled', 'X', 'y'))", "the worker sent a Failure of kind cancelled, and nobody cancelled"),
+        ("forge(frame(24, 'cancelled', 'X', 'y'))", NOBODY_CANCELLED),
         ("forge(frame(24, 'declaration', 'X', 'y'))", "the worker sent a Failure of kind declaration in a call"),
         ("forge(frame(24, 'import', 'X', 'y'))", "the worker sent a Failure of kind import in a call"),
     ],
@@ -164,14 +165,14 @@ AT_IMPORT = moments.CALLED + moments.RUN + "\nif CALLED:\n    ACT\n"
         ("os.abort()", "crashed.signal", "the process died of signal 6"),
         ("forge(frame(23, 'early'))", "violation.protocol", "the worker sent Result while starting"),
         ("forge(frame(20, 'early'))", "violation.protocol", "the worker sent Event while starting"),
-        ("forge(frame(24, 'cancelled', 'X', 'y'))", "violation.protocol", "the worker sent a Failure of kind cancelled, and nobody cancelled"),
+        ("forge(frame(24, 'cancelled', 'X', 'y'))", "violation.protocol", NOBODY_CANCELLED),
         ("forge(frame(16, 'sha256:' + '0' * 64))", "violation.declaration", "the worker's declarations are not those that were loaded"),
         ("while True: print('words ' * 1000)", "limit_exceeded.output", "more than 262144 bytes on stdout"),
         ("while True: pass", "limit_exceeded.start", "not ready within 700 ms"),
         ("os.close(3)\n    while True: pass", "crashed.silent", GONE_ON),
     ],
 )
-async def test_an_import_that_goes_wrong_is_the_outcome_of_the_call(engine: Engine, tmp_path: Path, act: str, reason: str, line: str) -> None:
+async def test_an_import_that_goes_wrong_ends_the_call(engine: Engine, tmp_path: Path, act: str, reason: str, line: str) -> None:
     """A source that behaves while it is described, and not in the child of a call: what it printed belongs to that call."""
     policy = moments.policy(tmp_path, {"limits": {"start": "700 ms"}})
     source = AT_IMPORT.replace("ACT", "os.write(1, b'imported')\n    " + act)
@@ -194,8 +195,8 @@ async def test_an_import_that_goes_wrong_is_the_outcome_of_the_call(engine: Engi
         pytest.param("while True: pass", "limit_exceeded.start", marks=pytest.mark.slow),
     ],
 )
-async def test_an_import_that_goes_wrong_while_it_is_described_refuses_the_load(engine: Engine, tmp_path: Path, act: str, code: str) -> None:
-    """Nothing of such a source can be called, and another one can be loaded."""
+async def test_an_import_that_goes_wrong_refuses_the_load(engine: Engine, tmp_path: Path, act: str, code: str) -> None:
+    """While it is described, nothing of such a source can be called yet; another one can be loaded."""
     with trio.fail_after(30), pytest.raises(EngineError) as caught:
         await engine.load(kit.write(tmp_path, f"{moments.RUN}\n{act}\n"))
     assert caught.value.code == code

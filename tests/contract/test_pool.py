@@ -220,8 +220,15 @@ async def test_a_limit_that_the_kernel_holds_needs_a_jail_of_its_own(engine: Eng
         for limits in ({"wall": "5 s"}, {"log": "1 KiB"}, {"events": 5}, {"result": "1 KiB"}, {"request": "1 KiB"}):
             assert (await engine.call("echo", {"word": "x"}, limits=limits)).reason == "ok.done"
         assert set(moments.Tree(engine).firsts) == shared
-        for number, limits in enumerate(({"memory": "64 MiB"}, {"cpu": "2 s"}, {"threads": 4}, {"descriptors": 32}, {"scratch": "1 MiB"}), 2):
-            assert (await engine.call("echo", {"word": "x"}, limits=limits)).reason == "ok.done"
+        held: tuple[tuple[str, object], ...] = (
+            ("memory", "64 MiB"),
+            ("cpu", "2 s"),
+            ("threads", 4),
+            ("descriptors", 32),
+            ("scratch", "1 MiB"),
+        )
+        for number, (name, limit) in enumerate(held, 2):
+            assert (await engine.call("echo", {"word": "x"}, limits={name: limit})).reason == "ok.done"
             assert len(moments.Tree(engine).firsts) == number
 
 
@@ -273,7 +280,11 @@ async def test_a_jail_does_not_serve_again_after_a_crash(engine: Engine, tmp_pat
         outcome = await engine.call("run", {"code": code})
         kept[outcome.reason] = moments.Tree(engine).firsts == before
     assert kept == {
-        "ok.done": True, "tool_error.exception": True, "limit_exceeded.output": True, "crashed.signal": False, "violation.protocol": False
+        "ok.done": True,
+        "tool_error.exception": True,
+        "limit_exceeded.output": True,
+        "crashed.signal": False,
+        "violation.protocol": False,
     }  # fmt: skip  one row
 
 

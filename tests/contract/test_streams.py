@@ -5,9 +5,8 @@ from pathlib import Path
 import pytest
 import trio
 
-from engine.events import LogRecord, PartialResult, Progress, ToolEvent
+from engine.events import LogRecord, PartialResult, Progress, ToolEvent, ToolOutput
 from engine.host import Engine
-from engine.outcome import Outcome
 from tests import kit, moments
 
 SOURCE = (
@@ -66,10 +65,9 @@ async def test_partials_come_in_order_and_the_outcome_last(engine: Engine, tmp_p
     """A generator's own return value is the result; an async one has none."""
     await engine.load(kit.write(tmp_path, SOURCE))
     async with engine.stream(tool, {"upto": 100}) as items:
-        got = [item async for item in items]
-    assert got[:-1] == [PartialResult(value=number) for number in range(100)]
-    assert isinstance(got[-1], Outcome)
-    assert (got[-1].reason, got[-1].value, got[-1].receipt["usage"]["events"]) == ("ok.done", value, 100)
+        shown, outcome = await moments.taken(items)
+    assert shown == [PartialResult(value=number) for number in range(100)]
+    assert (outcome.reason, outcome.value, outcome.receipt["usage"]["events"]) == ("ok.done", value, 100)
 
 
 async def test_a_call_drops_what_a_stream_shows(engine: Engine, tmp_path: Path) -> None:
@@ -84,8 +82,8 @@ async def test_the_bound_on_partials(engine: Engine, tmp_path: Path, upto: int, 
     """Exactly at the limit passes; one more ends the call, after all within it were handed over."""
     await engine.load(kit.write(tmp_path, SOURCE))
     async with engine.stream("counts", {"upto": upto}) as items:
-        got = [item async for item in items]
-    assert (len(got), got[-1].reason) == (10_001, reason)
+        shown, outcome = await moments.taken(items)
+    assert (len(shown), outcome.reason) == (10_000, reason)
 
 
 async def test_a_tool_waits_for_who_takes(engine: Engine, tmp_path: Path) -> None:
@@ -126,7 +124,7 @@ async def test_an_exception_in_the_block_comes_out_as_it_is(engine: Engine, tmp_
     await engine.load(kit.write(tmp_path, SOURCE))
     tree = None
     with trio.fail_after(30):
-        with pytest.raises(ZeroDivisionError):
+        with pytest.raises(ZeroDivisionError):  # noqa: PT012 - the exception is raised in the block on purpose
             async with engine.stream("endless", {}) as items:
                 await anext(items)
                 tree = moments.Tree(engine)
@@ -154,14 +152,15 @@ async def test_a_slow_caller_does_not_stretch_the_deadline(engine: Engine, tmp_p
 async def test_streams_at_once_do_not_mix(engine: Engine, tmp_path: Path) -> None:
     """Eight streams over four jails: each gets its own numbers, all of them, in order."""
     await engine.load(kit.write(tmp_path, SOURCE))
-    got: dict[int, list[object]] = {}
+    got: dict[int, tuple[list[ToolOutput], object]] = {}
 
     async def take(upto: int) -> None:
         async with engine.stream("counts", {"upto": upto}) as items:
-            got[upto] = [item.value async for item in items]
+            shown, outcome = await moments.taken(items)
+            got[upto] = (shown, outcome.value)
 
     with trio.fail_after(60):
         async with trio.open_nursery() as nursery:
             for upto in range(50, 58):
                 nursery.start_soon(take, upto)
-    assert got == {upto: [*range(upto), "counted"] for upto in range(50, 58)}
+    assert got == {upto: ([PartialResult(value=number) for number in range(upto)], "counted") for upto in range(50, 58)}

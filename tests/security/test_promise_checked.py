@@ -7,10 +7,11 @@ import pytest
 import trio
 
 from engine.errors import EngineError
-from engine.events import PartialResult
+from engine.events import LogRecord, PartialResult, Progress
 from engine.host import Engine
 from tests import kit, moments
 
+SLY_ENUM = "import enum\nclass Sly(enum.Enum):\n    A = 1\n    @property\n    def value(self): "
 NOT_DATA = "return None, bool, int64, finite float, str, list or dict"
 
 
@@ -52,7 +53,11 @@ async def test_what_is_no_data_is_named_by_its_place(engine: Engine, tmp_path: P
 
 @pytest.mark.parametrize(
     "code",
-    ["value = []\nfor _ in range(100_000): value = [value]", "value = []\nvalue.append(value)", "value = {}\nvalue['self'] = {'again': value}"],
+    [
+        "value = []\nfor _ in range(100_000): value = [value]",
+        "value = []\nvalue.append(value)",
+        "value = {}\nvalue['self'] = {'again': value}",
+    ],
     ids=["100 000 deep", "holds itself", "holds itself in a dict"],
 )
 async def test_depth_without_end(engine: Engine, tmp_path: Path, code: str) -> None:
@@ -97,8 +102,18 @@ async def test_what_is_data_arrives_as_it_is(engine: Engine, tmp_path: Path, cod
         ("sys.exit('x' * (100 << 20))", "SystemExit: " + "x" * 987 + "…"),
     ],
     ids=[
-        "a long message", "a message that exits", "a message that is none", "a class whose name exits", "a long name", "escapes and newlines",
-        "a long chain", "a chain that is a ring", "a wide group", "a deep group", "recursion", "a long exit",
+        "a long message",
+        "a message that exits",
+        "a message that is none",
+        "a class whose name exits",
+        "a long name",
+        "escapes and newlines",
+        "a long chain",
+        "a chain that is a ring",
+        "a wide group",
+        "a deep group",
+        "recursion",
+        "a long exit",
     ],
 )  # fmt: skip  names beside each other
 async def test_an_exception_is_shown_in_one_bounded_line(engine: Engine, tmp_path: Path, code: str, line: str) -> None:
@@ -112,22 +127,21 @@ async def test_an_exception_is_shown_in_one_bounded_line(engine: Engine, tmp_pat
 
 async def test_a_message_that_never_ends_ends_at_the_deadline(engine: Engine, tmp_path: Path) -> None:
     """Rendering happens in the worker, so its time is the call's."""
-    outcome = await moments.run(engine, tmp_path, "class E(Exception):\n    def __str__(self):\n        while True: pass\nraise E", timeout_ms=500)
+    code = "class E(Exception):\n    def __str__(self):\n        while True: pass\nraise E"
+    outcome = await moments.run(engine, tmp_path, code, timeout_ms=500)
     assert outcome.reason == "limit_exceeded.wall"
 
 
 @pytest.mark.parametrize(
     ("code", "reason", "line"),
     [
-        ("import enum\nclass V(enum.Enum):\n    A = 1\n    @property\n    def value(self): raise SystemExit(9)\nvalue = V.A", "tool_error.exit", "SystemExit: 9"),
-        ("import enum\nclass V(enum.Enum):\n    A = 1\n    @property\n    def value(self): return self\nvalue = V.A",
-         "tool_error.result_not_data", f"$ is wrapped too often: {NOT_DATA}"),
-        ("import enum\nclass V(enum.Enum):\n    A = 1\n    @property\n    def value(self): return 1 / 0\nvalue = V.A",
-         "tool_error.exception", "ZeroDivisionError: division by zero"),
+        (SLY_ENUM + "raise SystemExit(9)\nvalue = Sly.A", "tool_error.exit", "SystemExit: 9"),
+        (SLY_ENUM + "return self\nvalue = Sly.A", "tool_error.result_not_data", f"$ is wrapped too often: {NOT_DATA}"),
+        (SLY_ENUM + "return 1 / 0\nvalue = Sly.A", "tool_error.exception", "ZeroDivisionError: division by zero"),
         ("value = [0] * (5 * 10**6)", "tool_error.exception", "MemoryError:"),
     ],
     ids=["exits", "wraps itself", "raises", "too many to convert"],
-)  # fmt: skip  a long row each
+)
 async def test_a_result_that_acts_while_it_is_converted(engine: Engine, tmp_path: Path, code: str, reason: str, line: str) -> None:
     """What a value does when it is read is the tool's own doing, and has the tool's own reasons."""
     with trio.fail_after(30):
@@ -210,26 +224,26 @@ async def test_a_partial_that_breaks_its_schema_after_good_ones(engine: Engine, 
     items = [*({"row": n} for n in range(10)), bad, {"row": 11}]
     with trio.fail_after(30):
         async with engine.stream("rows", {"items": items, "live": True}) as stream:
-            got = [item async for item in stream]
-    assert got[:-1] == [PartialResult(value={"row": n}) for n in range(10)]
-    assert (got[-1].reason, where in got[-1].lines[0]) == ("tool_error.partial_schema", True)
+            shown, outcome = await moments.taken(stream)
+    assert shown == [PartialResult(value={"row": n}) for n in range(10)]
+    assert (outcome.reason, where in outcome.lines[0]) == ("tool_error.partial_schema", True)
 
 
 async def test_partials_that_fit_their_schema(engine: Engine, tmp_path: Path) -> None:
     """The control: all are handed over, then the outcome."""
     await engine.load(kit.write(tmp_path, STRICT))
     async with engine.stream("rows", {"items": [{"row": n} for n in range(12)], "live": False}) as stream:
-        got = [item async for item in stream]
-    assert got[:-1] == [PartialResult(value={"row": n}) for n in range(12)]
-    assert got[-1].reason == "ok.done"
+        shown, outcome = await moments.taken(stream)
+    assert shown == [PartialResult(value={"row": n}) for n in range(12)]
+    assert outcome.reason == "ok.done"
 
 
 async def test_partials_of_a_tool_that_declared_none(engine: Engine, tmp_path: Path) -> None:
     """They are not handed over for want of a schema: the call ends."""
     await engine.load(kit.write(tmp_path, STRICT))
     async with engine.stream("silent", {"items": [1]}) as stream:
-        got = [item async for item in stream]
-    assert [(one.reason, one.lines) for one in got] == [("tool_error.partial_schema", ("the tool declares no partial results",))]
+        shown, outcome = await moments.taken(stream)
+    assert (shown, outcome.reason, outcome.lines) == ([], "tool_error.partial_schema", ("the tool declares no partial results",))
 
 
 CHANGES = moments.CALLED + moments.RUN + '\nif CALLED:\n    echo.declaration["ACT"] = VALUE\n'
@@ -282,7 +296,7 @@ async def test_words_of_progress_and_log_come_as_one_line(engine: Engine, tmp_pa
     text = "'%s {0.__class__} \\x1b[2J\\r\\n2026-01-01 ERROR forged \\u202e'"
     await engine.load(kit.write(tmp_path, moments.RUN))
     async with engine.stream("run", {"code": f"context.progress(1, 2, {text})\ncontext.log.info({text}, extra={text})"}) as stream:
-        got = [item async for item in stream]
-    shown = "%s {0.__class__} 2026-01-01 ERROR forged"
-    assert [item.message for item in got[:-1]] == [shown, shown]
-    assert got[-1].reason == "ok.done"
+        shown, outcome = await moments.taken(stream)
+    line = "%s {0.__class__} 2026-01-01 ERROR forged"
+    assert [item.message for item in shown if isinstance(item, Progress | LogRecord)] == [line, line]
+    assert outcome.reason == "ok.done"

@@ -70,7 +70,7 @@ async def test_the_next_call_finds_an_empty_scratch_folder(engine: Engine, tmp_p
 
 async def test_an_engine_that_is_left_by_an_exception_cleans_up(tmp_path: Path) -> None:
     """The exception of the block comes out as it is, and everything is gone."""
-    with pytest.raises(ZeroDivisionError):
+    with pytest.raises(ZeroDivisionError):  # noqa: PT012 - the exception is raised in the block on purpose
         async with kit.clean_engine(tmp_path / "state") as engine:
             await moments.run(engine, tmp_path, "value = 1")
             raise ZeroDivisionError
@@ -130,7 +130,7 @@ async def test_an_engine_can_be_made_again_and_again(tmp_path: Path) -> None:
     assert counts == counts[:1] * 10
 
 
-FORKING = '''
+FORKING = """
 import os, sys
 sys.path.insert(0, {project!r})
 import trio
@@ -150,7 +150,7 @@ async def main():
     print("ended", flush=True)
 
 trio.run(main)
-'''
+"""
 
 
 def test_a_copy_of_the_process_does_not_keep_the_engine_from_ending(tmp_path: Path) -> None:
@@ -165,7 +165,7 @@ def test_a_copy_of_the_process_does_not_keep_the_engine_from_ending(tmp_path: Pa
         os.close(hold)
 
 
-NARROW = '''
+NARROW = """
 import json, resource, sys
 sys.path.insert(0, {project!r})
 import trio
@@ -182,7 +182,7 @@ async def main():
         print(json.dumps([outcome.reason, outcome.value, many.reason, many.lines]))
 
 trio.run(main)
-'''
+"""
 
 
 def test_limits_that_were_inherited_tighter_are_never_raised(tmp_path: Path) -> None:

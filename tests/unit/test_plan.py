@@ -70,6 +70,20 @@ class TestRefusals:
         del silent[name]
         assert refused(protections=silent) == (line,)
 
+    def test_tasks_that_nobody_counts_refuse(self) -> None:
+        """Root in a user namespace is exempt from RLIMIT_NPROC: then a pids cgroup holds the bound exactly, or there is no plan."""
+        exempt = host(uid_map=((0, 1),), tasks_bound=False)
+        assert exempt.way is Way.USER
+        order = made(exempt).order
+        assert (order["cgroup_limits"]["pids"], made(exempt).means["threads"]) == (64 + 4, "pids cgroup")
+        line = "rlimits: RLIMIT_NPROC does not bind root in a user namespace of its own, and no pids cgroup can be made"
+        assert refused(dataclasses.replace(exempt, cgroups=frozenset())) == (line,)
+
+    def test_root_without_a_uid_to_spare_enters_as_a_user(self) -> None:
+        """A container's own user namespace often maps 65 536 uids, all in use or spoken for."""
+        assert host(uid_map=((0, 65_536),)).way is Way.USER
+        assert host(uid_map=((0, 65_536), (65_536, 65_536))).way is Way.ROOT
+
     def test_an_architecture_without_a_filter_refuses(self) -> None:
         """There is no plan without system call filters."""
         assert refused(host(machine="riscv64")) == ("seccomp: no filter for the architecture riscv64",)

@@ -8,10 +8,11 @@ Laws:
 
 import _socket
 import os
+import resource
 import sys
 from typing import Any
 
-from enter import kernel
+from enter import enter, kernel
 from enter.runtime import Runtime, inside_stdlib
 
 _SO_PASSPIDFD = 76  # Linux 6.5 (unix(7)); the number is asm-generic's and x86's
@@ -25,6 +26,8 @@ def of_host(runtime: Runtime, cgroups: dict[str, str]) -> dict[str, Any]:
         "python": ".".join(map(str, sys.version_info[:3])),
         "euid": os.geteuid(),
         "capabilities": _capabilities(),
+        "uid_map": _uid_map(),
+        "tasks_bound": _tasks_bound(),
         "landlock": kernel.landlock_abi(),
         "peer_pidfd": _peer_pidfd(),
         "stdlib": runtime.stdlib,
@@ -40,6 +43,32 @@ def address_space() -> int:
     """Bytes of address space of this process, which a tool's memory limit comes on top of (proc(5), statm)."""
     with open("/proc/self/statm") as file:
         return int(file.read().split()[0]) * os.sysconf("SC_PAGE_SIZE")
+
+
+def _uid_map() -> list[list[int]]:
+    """First uid and count of each range that exists here; in a container's own user namespace most do not (user_namespaces(7))."""
+    with open("/proc/self/uid_map") as file:
+        return [[int(line.split()[0]), int(line.split()[2])] for line in file]
+
+
+def _tasks_bound() -> bool:
+    """Whether RLIMIT_NPROC binds this user in a user namespace of its own; tried, because it does not bind the real root (fork(2))."""
+    if os.geteuid() != 0:
+        return True
+    pid = os.fork()
+    if pid == 0:
+        status = 1
+        try:
+            enter.leave_host({"cgroups": [], "namespaces": ["user"], "uid": 1000, "gid": 1000})
+            kernel.drop_capabilities()
+            resource.setrlimit(resource.RLIMIT_NPROC, (1, 1))
+            if os.fork() == 0:
+                os._exit(0)
+        except BlockingIOError:
+            status = 0
+        finally:
+            os._exit(status)
+    return os.waitpid(pid, 0)[1] == 0
 
 
 def _capabilities() -> int:
