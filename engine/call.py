@@ -84,7 +84,7 @@ class Call:
                 await self._steps(emit)
             if self._scope.cancelled_caught:
                 self._settlement.settle("cancelled.shutdown", "the engine was closed while the call ran")
-        except (trio.Cancelled, KeyboardInterrupt):
+        except (trio.Cancelled, trio.BrokenResourceError, KeyboardInterrupt):  # the second: nobody takes what the tool shows any more
             self._settlement.settle("cancelled.caller", "the caller gave up")
             raise
         except errors.EngineError as error:

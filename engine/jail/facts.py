@@ -75,5 +75,5 @@ class HostFacts:
     def way(self) -> Way:
         """Root only where all that it takes is held: a container's root often may not mount, or has no uid to spare."""
         held = all(self.capabilities >> bit & 1 for bit in _NEEDED_CAPABILITIES.values())
-        spare = any(first <= UIDS.start and UIDS.stop <= first + count for first, count in self.uid_map)
+        spare = any(first <= UIDS.start and UIDS.stop < first + count for first, count in self.uid_map)  # and one for the parser
         return Way.ROOT if self.euid == 0 and held and spare else Way.USER

@@ -17,7 +17,7 @@ from engine.policy.model import Pool as PoolBounds
 from engine.supervision import reaper
 from engine.supervision.spare import Recipe, Spare
 from engine.worker.launcher import Launcher
-from engine.worker.native import Jail
+from engine.worker.native import Jail, NativeChild
 
 _SPARE_SECONDS = 600.0  # older ones are replaced before a call sees them
 _FAILURES = 3  # spares in a row that did not come up; then none is made until a call asks
@@ -72,7 +72,7 @@ class Pool:
         finally:
             if place is not None:
                 self._line.remove(place)
-                self._wake()  # this one may have been woken for what it did not take in the end
+            self._wake()  # this one may leave free what it was woken for, or the room of a jail that would not start
 
     async def give_back(self, seat: Seat, *, healthy: bool) -> None:
         """Take a jail back after its call; one that is not healthy is ended."""
@@ -163,7 +163,7 @@ class Pool:
     async def _renew(self, seat: Seat) -> None:
         """See that the seat has a spare which may serve."""
         old = seat.spare
-        if old is not None and old.child is not None and trio.current_time() - old.born > _SPARE_SECONDS:
+        if old is not None and old.child is not None and old.ready.is_set() and _stale(old, old.child):
             await reaper.reap(seat.jail, old.child)
             old.child.close()
             seat.spare = None
@@ -203,3 +203,8 @@ class Pool:
             if not place.turn.is_set() and (idle or self._room(place.key, place.bounds) or self._may_evict(place.key, place.bounds)):
                 place.turn.set()
                 return
+
+
+def _stale(spare: Spare, child: NativeChild) -> bool:
+    """Whether a spare waited too long, or was ended while it waited: neither is the fault of the call that would get it."""
+    return trio.current_time() - spare.born > _SPARE_SECONDS or (spare.verdict is None and child.gone())

@@ -82,8 +82,8 @@ class Pump:
         if self.session.state is not State.ANSWERED:
             return None
         try:
-            if data := self._child.read():
-                self.session.feed(data)
+            if late := self._child.read():
+                self.session.feed(late)
             self.session.next()
         except RemoteFault as fault:
             return fault.line

@@ -266,21 +266,24 @@ class Jail:
         return {**order, "scratch": str(self._scratch)}
 
     async def _report(self, seconds: float) -> None:
-        data = b""
+        data, why = b"", f"the jail was not up within {seconds:g} s"
         with trio.move_on_after(seconds):
             await trio.lowlevel.wait_readable(self._control)
             data, self._first = _with_pidfd(self._control, _RECORD_BYTES)
+            why = "the jail's report is malformed" if data else "the jail died while it was made"
         if data.startswith(b"F"):
             name, number, text = (data[1:].decode("utf-8", "replace") + "\n\n").split("\n")[:3]
             raise HostError("refused.start_failed", f"step '{name}' failed: {text} (errno {number})")
         if not data.startswith(b"U") or self._first < 0:
-            raise HostError("refused.start_failed", f"the jail was not up within {seconds:g} s" if not data else "the jail's report is malformed")
+            raise HostError("refused.start_failed", why)
         lines = dict(line.split("=", 1) for line in data[1:].decode("ascii", "replace").splitlines())
         self.enforced = {name: int(level) for name, level in lines.items() if name != "pid1"}
         if self._plan.walls:
             self.enforced = {**self.enforced, "peer_pidfd": 1, **{f"{name}_cgroup": 1 for name in self._plan.order["cgroup_limits"]}}
         missing = [
-            f"{name}: in force {self.enforced.get(name, 0)}, needed {level}" for name, level in self._plan.needed.items() if self.enforced.get(name, 0) < level
+            f"{name}: in force {self.enforced.get(name, 0)}, needed {level}"
+            for name, level in self._plan.needed.items()
+            if self.enforced.get(name, 0) < level
         ]
         if self._plan.walls and missing:
             raise HostError("refused.cannot_enforce", *missing)

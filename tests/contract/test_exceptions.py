@@ -121,3 +121,12 @@ async def test_a_huge_message_costs_no_more_than_a_line(engine: Engine, tmp_path
     assert outcome.lines[0].startswith("ValueError: xxx")
     assert len(outcome.lines[0]) <= 1000
     assert len(outcome.stderr) < 20_000
+
+
+async def test_a_tool_that_is_not_there_under_its_name_is_told(engine: Engine, tmp_path: Path) -> None:
+    """Declared under one name, and answering to another one when it is called."""
+    source = 'from engine import tool\n\n@tool(effect="read", description="d")\ndef run() -> str:\n    return "ran"\n'
+    outcome = await kit.jailed(engine, tmp_path / "hidden", source + "run.name = 'other'\n", "run")
+    assert (outcome.reason, outcome.lines) == ("tool_error.tool_missing", ("the imported source declares no tool of that name",))
+    await engine.load(kit.write(tmp_path / "hidden", source))
+    assert (await engine.call("run", {})).value == "ran"

@@ -151,6 +151,22 @@ async def test_who_waits_in_line_until_its_deadline_is_refused(engine: Engine, t
     assert (outcome.reason, outcome.lines) == ("refused.busy", ("no worker became free within 200 ms",))
 
 
+async def test_a_jail_that_does_not_start_leaves_its_room_to_the_next(engine: Engine, tmp_path: Path) -> None:
+    """One jail at most, and none ever comes up in time: each call in line is told so at once, none waits for its deadline."""
+    policy = moments.policy(tmp_path, {"pool": {"jails": 1, "total": 1}, "limits": {"start": "1 ms"}})
+    await engine.load(kit.write(tmp_path / "source", moments.RUN), policy=policy)
+    got: list[str] = []
+
+    async def call() -> None:
+        got.append((await engine.call("echo", {"word": "x"})).reason)
+
+    with trio.fail_after(20):
+        async with trio.open_nursery() as nursery:
+            for _ in range(4):
+                nursery.start_soon(call)
+    assert got == ["refused.start_failed"] * 4
+
+
 async def test_the_line_is_served_in_order(engine: Engine, tmp_path: Path) -> None:
     """One jail, six calls that came one after the other."""
     policy = moments.policy(tmp_path, {"pool": {"jails": 1, "total": 1}})

@@ -1,4 +1,4 @@
-"""Several engines on one state folder at once: in one program and in several, on the same sources and on others, and after one was killed."""
+"""Several engines on one state folder at once, in one program and in several, on the same sources and others, and after one was killed."""
 
 import json
 import subprocess
@@ -17,29 +17,29 @@ TOOL = (
 BUSY = """
 import random
 STATE, NAME, ROUNDS = Path(ARGUMENTS[0]), ARGUMENTS[1], int(ARGUMENTS[2])
-TOOL = {tool!r}
+TOOL = TOOL_TEXT
 
 def written(name, word):
-    place = source(f"{{NAME}}-{{name}}", TOOL.format(name))
-    (place.parent / f"part_{{name}}.py").write_text(f"WORD = {{word!r}}\\n")
+    place = source(f"{NAME}-{name}", TOOL.format(name))
+    (place.parent / f"part_{name}.py").write_text(f"WORD = {word!r}\\n")
     return place
 
 async def main():
     values = []
     async with Engine(state_dir=STATE) as engine:
         for number in range(ROUNDS):
-            places = [written("shared", "everybody's"), written("same", f"version {{number}}"), written("own", f"{{NAME}} {{number}}")]
+            places = [written("shared", "everybody's"), written("same", f"version {number}"), written("own", f"{NAME} {number}")]
             random.shuffle(places)
             async with trio.open_nursery() as nursery:
                 for place in places:
                     told("busy")
                     nursery.start_soon(engine.load, place)
             for name in ("shared", "same", "own"):
-                outcome = await engine.call(f"say_{{name}}", {{}})
+                outcome = await engine.call(f"say_{name}", {})
                 values.append([outcome.reason, outcome.value])
     return values
 told(within(100, main))
-""".format(tool=TOOL)
+""".replace("TOOL_TEXT", repr(TOOL))
 ROUNDS = 8
 
 

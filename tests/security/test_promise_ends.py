@@ -5,6 +5,7 @@ Processes are killed and stopped from outside, by their pid as the host sees it,
 
 import contextlib
 import os
+import random
 import signal
 import subprocess
 import sys
@@ -18,7 +19,7 @@ import pytest
 import trio
 
 from engine.host import Engine
-from engine.outcome import REASONS
+from engine.outcome import REASONS, Outcome
 from enter import slots
 from tests import kit, moments
 from tests.security.test_promise_clean import cgroups_anywhere
@@ -89,6 +90,57 @@ async def test_an_idle_worker_that_died_is_not_given_out(engine: Engine, tmp_pat
     await moments.wait_gone([*tree.monitors, *tree.firsts, *tree.children])
     await moments.assert_works(engine)
     assert (outcome.reason, engine.launcher_pid != tree.launcher.pid) == ("ok.done", True)
+
+
+async def test_a_waiting_child_that_was_killed_is_not_given_out(engine: Engine, tmp_path: Path) -> None:
+    """What waits for the next call dies of something else: the call gets another one, in the same jail."""
+    await moments.run(engine, tmp_path, "value = 1")
+    with trio.fail_after(30):
+        while not moments.Tree(engine).children or not engine._pool._idle[0].spare.ready.is_set():
+            await trio.lowlevel.checkpoint()
+        tree = moments.Tree(engine)
+        tree.children[0].kill()
+        await moments.wait_gone(tree.children)
+        await moments.assert_works(engine)
+    assert moments.Tree(engine).firsts == tree.firsts
+
+
+async def test_a_storm_of_kills(engine: Engine, tmp_path: Path) -> None:
+    """Sixty calls while any process below the engine may be killed at any moment: each ends once, and who is answered is answered right."""
+    chance = random.Random(7)
+    await engine.load(kit.write(tmp_path, moments.RUN))
+    outcomes: dict[int, Outcome] = {}
+    killed: list[psutil.Process] = []
+
+    async def call(number: int) -> None:
+        outcomes[number] = await engine.call("run", {"code": f"value = {number}"}, tenant=str(number % 2))
+
+    async def kill() -> None:
+        while True:
+            for _ in range(chance.randrange(100, 400)):
+                await trio.lowlevel.checkpoint()
+            with contextlib.suppress(psutil.NoSuchProcess, ValueError):  # it died by itself; there is no launcher now
+                tree = moments.Tree(engine)
+                among = chance.choice(
+                    [tree.monitors, tree.firsts, tree.children, tree.monitors, tree.firsts, tree.children, [tree.launcher]]
+                )
+                if moments.living(among):
+                    killed.append(chance.choice(among))
+                    killed[-1].kill()
+
+    with trio.fail_after(60):
+        async with trio.open_nursery() as killing:
+            killing.start_soon(kill)
+            for first in range(0, 60, 10):
+                async with trio.open_nursery() as nursery:
+                    for number in range(first, first + 10):
+                        nursery.start_soon(call, number)
+            killing.cancel_scope.cancel()
+        await moments.wait_gone(killed)
+    assert {one.reason for one in outcomes.values()} <= {"ok.done", "crashed.worker", "crashed.signal", "refused.start_failed"}
+    assert all(one.value == number for number, one in outcomes.items() if one.reason == "ok.done")
+    assert (len(outcomes), len(killed) > 3) == (60, True)
+    await moments.assert_works(engine)
 
 
 @pytest.mark.parametrize("code", [code for code in REASONS if code.startswith(("limit_exceeded", "violation", "cancelled", "crashed"))])

@@ -1,9 +1,11 @@
 """Nothing of the engine's environment crosses: not to the launcher, the jail, its first process or the tool, by name, value or memory."""
 
+# ruff: noqa: ASYNC221, ASYNC240 - starting the control and looking at the host's files while a jail runs is the test; nobody else waits on this loop
+
 import ctypes
 import os
+import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -27,14 +29,16 @@ AS_ROOT = pytest.mark.skipif(not ROOT, reason="unproven here: only root may read
 
 
 @pytest.fixture
-def poisoned(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
+def poisoned(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The engine's own environment full of names that hold secrets or load code, in several spellings, and one that nobody has seen."""
     names = [*NAMES, *SHAPES, *LOADERS, f"INNOCENT_{os.urandom(6).hex()}"]
-    names += [spelt for name in NAMES[:40] for spelt in (name.lower(), name.title(), f"MYAPP_{name}", f"{name}_OLD", f"{name}_FILE", f"{name}_2")]
+    names += [
+        spelt for name in NAMES[:40] for spelt in (name.lower(), name.title(), f"MYAPP_{name}", f"{name}_OLD", f"{name}_FILE", f"{name}_2")
+    ]
     for name in names:
         monkeypatch.setenv(name, f"https://user:{CANARY}@host/" if name.lower().endswith("proxy") else f"{CANARY}-{name}")
     monkeypatch.setenv("LC_ALL", CANARY)
-    yield names
+    return names
 
 
 LOOK = """
@@ -45,17 +49,27 @@ while environ and environ[at]:
     at += 1
 import sys
 return {"python": dict(os.environ), "libc": inner, "block": os.environb is not None and sorted(os.fsdecode(name) for name in os.environb),
-        "path": list(sys.path), "start": [list(sys.argv), list(getattr(sys, "orig_argv", []))], "flags": [sys.flags.isolated, sys.flags.no_site]}
+        "path": list(sys.path), "start": [list(sys.argv), list(getattr(sys, "orig_argv", []))],
+            "flags": [sys.flags.isolated, sys.flags.no_site]}
 """
 
 
 async def test_a_tool_finds_a_fixed_list_of_names(poisoned: list[str], tmp_path: Path) -> None:
-    """By Python, by the C library's list and by the bytes, the tool finds the baseline and its own folders, whatever the engine was started with."""
+    """By Python, by the C library's list and by the bytes, the tool finds the baseline and its own folders, whatever the engine was
+    started with.
+    """
     async with kit.clean_engine(tmp_path / "state") as engine:
         outcome = await kit.jailed(engine, tmp_path / "jailed", source(LOOK), "attempt", given())
     value = outcome.value
     folder = value["python"]["HOME"]
-    assert value["python"] == {"LANG": "C.UTF-8", "LC_ALL": "C.UTF-8", "PATH": "/nonexistent", "TZ": "UTC", "HOME": folder, "TMPDIR": folder}
+    assert value["python"] == {
+        "LANG": "C.UTF-8",
+        "LC_ALL": "C.UTF-8",
+        "PATH": "/nonexistent",
+        "TZ": "UTC",
+        "HOME": folder,
+        "TMPDIR": folder,
+    }
     assert {text.split("=")[0] for text in value["libc"]} == BASELINE
     assert (value["block"], value["start"], value["flags"]) == (sorted(BASELINE), [[""], []], [1, 1])
     assert CANARY not in said(outcome)
@@ -74,9 +88,7 @@ async def test_the_launcher_is_started_with_four_names(poisoned: list[str], tmp_
     assert CANARY.encode() not in line
     # the control: the same file of a plain child shows what it was given
     code = "import sys; sys.stdout.write(open('/proc/self/environ').read())"
-    import subprocess
-
-    plain = {name: CANARY for name in NAMES}
+    plain = dict.fromkeys(NAMES, CANARY)
     shown = subprocess.run([sys.executable, "-ISc", code], env=plain, capture_output=True, check=True, text=True).stdout
     assert shown.count(CANARY) == len(plain)
 
@@ -117,7 +129,9 @@ async def test_no_memory_of_a_jail_holds_what_the_engine_holds(poisoned: list[st
     """A search through all pages of launcher, monitor, first process and tool finds no canary; the same search finds it in the engine."""
     async with kit.clean_engine(tmp_path / "state") as engine:
         async with running(engine, tmp_path / "source") as pids:
-            assert {pid: memory(pid, CANARY.encode()) for pid in (engine.launcher_pid, *pids)} == dict.fromkeys((engine.launcher_pid, *pids), 0)
+            assert {pid: memory(pid, CANARY.encode()) for pid in (engine.launcher_pid, *pids)} == dict.fromkeys(
+                (engine.launcher_pid, *pids), 0
+            )
             assert len(pids) == 3
     assert memory(os.getpid(), CANARY.encode()) > 0
 
@@ -157,8 +171,6 @@ async def test_nothing_that_loads_code_has_an_effect(tmp_path: Path, monkeypatch
     assert outcome.value.startswith("/python/lib/")
     assert not marker.exists()
     # the control: a plain interpreter in that folder, with those variables, runs them
-    import subprocess
-
     monkeypatch.delenv("PYTHONHOME")
     done = subprocess.run([sys.executable, "-c", "import json"], capture_output=True, stdin=subprocess.DEVNULL, check=False)
     assert marker.exists()
@@ -166,16 +178,14 @@ async def test_nothing_that_loads_code_has_an_effect(tmp_path: Path, monkeypatch
 
 
 async def test_a_denied_name_is_refused_before_any_worker(engine: Engine, tmp_path: Path) -> None:
-    """A tool that asks for a name which no policy may grant, in any spelling, is refused with no worker of its call, and the name is not echoed."""
+    """A tool that asks for a name which no policy may grant, in any spelling, is refused with no worker of its call, and the name is
+    not echoed.
+    """
     spelt = ["AWS_SECRET_ACCESS_KEY", "aws_secret_access_key", "MYAPP_DATABASE_URL", "LD_PRELOAD", "GITHUB_TOKEN", "SSH_AUTH_SOCK"]
     for number, name in enumerate(spelt):
         asking = source("return dict(os.environ)")["tools.py"].replace('effect="read")', f'effect="read", environment=[{name!r}])')
         place = kit.write(tmp_path / f"s{number}", {**source(""), "tools.py": asking.replace("def attempt(", f"def attempt_{number}(")})
-        try:
-            await engine.load(place)
-        except EngineError as error:
-            assert error.code in ("refused.not_granted", "refused.declaration")
-            continue
+        await engine.load(place)
         jails = engine._pool.living
         outcome = await engine.call(f"attempt_{number}", given())
         assert (outcome.reason, outcome.value, engine._pool.living) == ("refused.not_granted", None, jails)
@@ -194,7 +204,9 @@ async def test_a_malformed_name_never_becomes_a_declaration(engine: Engine, tmp_
 
 
 async def test_a_credential_that_is_not_granted_starts_nothing(engine: Engine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A capability whose value the engine holds, asked for but not granted by the policy, ends before a worker, and its value is nowhere."""
+    """A capability whose value the engine holds, asked for but not granted by the policy, ends before a worker, and its value is
+    nowhere.
+    """
     monkeypatch.setenv("ANTHROPIC_API_KEY", CANARY)
     asking = source("return dict(os.environ)")["tools.py"].replace('effect="read")', 'effect="read", credentials=["anthropic"])')
     await engine.load(kit.write(tmp_path / "source", {**source(""), "tools.py": asking}))

@@ -1,4 +1,8 @@
-"""A worker is nobody: no user of the host, no capability, no way to get one, in namespaces of its own. Looked at from inside and from outside."""
+"""A worker is nobody: no user of the host, no capability, no way to get one, in namespaces of its own. Looked at from inside and from
+outside.
+"""
+
+# ruff: noqa: ASYNC240 - looking at the host's files while a jail runs is the test, and nobody else waits on this loop
 
 import contextlib
 import os
@@ -30,8 +34,9 @@ def waiting(context: Context) -> None:
 def below(pid: int) -> list[psutil.Process]:
     """Monitor, first process of the jail, its child: one line down from the launcher."""
     found = [psutil.Process(pid)]
-    while children := found[-1].children():
-        found.append(children[-1])
+    with contextlib.suppress(psutil.NoSuchProcess):  # it ends while it is looked at
+        while children := found[-1].children():
+            found.append(children[-1])
     return found[1:]
 
 
@@ -53,12 +58,17 @@ def facts(pid: int, task: int | None = None) -> dict[str, str]:
 
 
 async def test_the_kernel_says_that_everything_in_the_jail_is_locked(engine: Engine, tmp_path: Path) -> None:
-    """Each thread of the tool's process, and the first process, has no capability, no new privileges, and a filter; the child has one more."""
+    """Each thread of the tool's process, and the first process, has no capability, no new privileges, and a filter; the child has one
+    more.
+    """
     async with running(engine, tmp_path / "source") as (_, first, child):
         for pid, filters in ((first, "1"), (child, "2")):
             for task in os.listdir(f"/proc/{pid}/task"):
                 said = facts(pid, int(task))
-                held = {name: said[name] for name in ("NoNewPrivs", "Seccomp", "Seccomp_filters", "CapInh", "CapPrm", "CapEff", "CapBnd", "CapAmb")}
+                held = {
+                    name: said[name]
+                    for name in ("NoNewPrivs", "Seccomp", "Seccomp_filters", "CapInh", "CapPrm", "CapEff", "CapBnd", "CapAmb")
+                }
                 none = "0" * 16
                 expected = {"NoNewPrivs": "1", "Seccomp": "2", "Seccomp_filters": filters} | dict.fromkeys(list(held)[3:], none)
                 assert held == expected
@@ -68,7 +78,9 @@ async def test_the_kernel_says_that_everything_in_the_jail_is_locked(engine: Eng
 
 
 async def test_the_uid_is_nobody_elses(engine: Engine, tmp_path: Path) -> None:
-    """As root the worker has an unused uid of its own; an ordinary user's worker is that user, alone in a user namespace. No group stays."""
+    """As root the worker has an unused uid of its own; an ordinary user's worker is that user, alone in a user namespace. No group
+    stays.
+    """
     async with running(engine, tmp_path / "source") as (_, first, child):
         for pid in (first, child):
             uids, gids = facts(pid)["Uid"].split(), facts(pid)["Gid"].split()
@@ -93,14 +105,25 @@ async def test_every_namespace_is_the_jails_own(engine: Engine, tmp_path: Path) 
 
 @TO_ROOT_ALONE
 async def test_nothing_is_mounted_but_what_was_planned(engine: Engine, tmp_path: Path) -> None:
-    """The mounts of the jail, as the kernel lists them to root: all read-only but two scratch slots, none with set-id, no proc, no sysfs."""
+    """The mounts of the jail, as the kernel lists them to root: all read-only but two scratch slots, none with set-id, no proc, no
+    sysfs.
+    """
     async with running(engine, tmp_path / "source") as (_, _, child):
         lines = Path(f"/proc/{child}/mountinfo").read_text().splitlines()
         mounts = {line.split()[4]: (set(line.split()[5].split(",")), line.split(" - ")[1].split()[0]) for line in lines}
         assert sorted(place for place, (options, _) in mounts.items() if "ro" not in options) == ["/tmp/0", "/tmp/1"]
         assert [place for place, (options, _) in mounts.items() if "nosuid" not in options] == []
         assert [place for place, (options, _) in mounts.items() if "nodev" not in options and not place.startswith("/dev/")] == []
-        assert {kind for _, kind in mounts.values()} & {"proc", "sysfs", "cgroup", "cgroup2", "devpts", "mqueue", "securityfs", "debugfs"} == set()
+        assert {kind for _, kind in mounts.values()} & {
+            "proc",
+            "sysfs",
+            "cgroup",
+            "cgroup2",
+            "devpts",
+            "mqueue",
+            "securityfs",
+            "debugfs",
+        } == set()
         assert {*mounts} >= {"/", "/bundle", "/guest/engine/authoring", "/tmp/0", "/tmp/1"}
 
 
@@ -110,7 +133,8 @@ header, sets = ctypes.create_string_buffer((0x20080522).to_bytes(4, "little") + 
 got = tried(lambda: LIBC.capget(header, sets))
 tries = {"uid 0": tried(os.setuid, 0), "uids": tried(os.setresuid, 0, 0, 0), "gid": tried(os.setgid, 0), "groups": tried(os.setgroups, [0]),
          "root": tried(os.chroot, "/"), "new privileges": tried(raw, 157 if X86 else 167, 38, 1, 0, 0, 0),
-         "capset": tried(raw, 126 if X86 else 91, header, sets), "name": tried(raw, 170 if X86 else 161, os.uname().nodename.encode(), len(os.uname().nodename))}
+         "capset": tried(raw, 126 if X86 else 91, header, sets),
+             "name": tried(raw, 170 if X86 else 161, os.uname().nodename.encode(), len(os.uname().nodename))}
 return {"tries": tries, "ids": [os.getuid(), os.geteuid(), os.getgid(), os.getegid()], "pids": [os.getpid() > 1, os.getppid()]}
 """
 
@@ -123,7 +147,9 @@ async def test_nobody_can_become_somebody(engine: Engine, tmp_path: Path) -> Non
     assert (len(set(outcome.value["ids"])), 0 in outcome.value["ids"], outcome.value["pids"]) == (1, False, [True, 1])
     bare = kit.bare(tmp_path / "bare", source(CAPABILITIES), "attempt", given()).value["tries"]
     # an ordinary user is refused by the host for most of these; taking its own empty capabilities again is what it may
-    assert {name for name, how in bare.items() if how[0] == "done"} >= ({"uid 0", "uids", "gid", "groups", "capset", "root"} if ROOT else {"capset", "new privileges"})
+    assert {name for name, how in bare.items() if how[0] == "done"} >= (
+        {"uid 0", "uids", "gid", "groups", "capset", "root"} if ROOT else {"capset", "new privileges"}
+    )
 
 
 async def test_a_module_at_import_is_locked_as_well(engine: Engine, tmp_path: Path) -> None:
@@ -141,7 +167,10 @@ thread.join()
     outcome = await kit.jailed(engine, tmp_path / "jailed", source("return FOUND", before), "attempt", given())
     walls = [["refused", "EPERM"], ["refused", "ENOENT"], ["refused", "EPERM"]]
     assert outcome.value == {"module": walls, "thread": walls}
-    control = source("return FOUND", before.replace("[tried(os.fork), ", "[").replace(', tried(raw, 165 if os.uname().machine == "x86_64" else 40, 0, 0, 0, 0, 0)', ""))
+    control = source(
+        "return FOUND",
+        before.replace("[tried(os.fork), ", "[").replace(', tried(raw, 165 if os.uname().machine == "x86_64" else 40, 0, 0, 0, 0, 0)', ""),
+    )
     assert kit.bare(tmp_path / "bare", control, "attempt", given()).value["module"][0][0] == "done"
 
 
@@ -152,7 +181,8 @@ raised = {}
 for name in names:
     number = getattr(resource, "RLIMIT_" + name)
     soft, hard = resource.getrlimit(number)
-    raised[name] = [tried(resource.setrlimit, number, (soft, hard)), tried(resource.prlimit, os.getppid(), number), tried(resource.prlimit, 0, number, (soft, hard))]
+    raised[name] = [tried(resource.setrlimit, number, (soft, hard)), tried(resource.prlimit, os.getppid(), number),
+        tried(resource.prlimit, 0, number, (soft, hard))]
 return {"limits": {name: list(resource.getrlimit(getattr(resource, "RLIMIT_" + name))) for name in names}, "raised": raised}
 """
 
@@ -163,7 +193,14 @@ async def test_limits_are_those_of_the_policy_and_stay(engine: Engine, tmp_path:
     limits = outcome.value["limits"]
     address = limits.pop("AS")
     mib = 1 << 20
-    assert limits == {"CPU": [30, 31], "FSIZE": [64 * mib] * 2, "NOFILE": [256] * 2, "NPROC": limits["NPROC"], "MEMLOCK": [0, 0], "CORE": [0, 0]}
+    assert limits == {
+        "CPU": [30, 31],
+        "FSIZE": [64 * mib] * 2,
+        "NOFILE": [256] * 2,
+        "NPROC": limits["NPROC"],
+        "MEMLOCK": [0, 0],
+        "CORE": [0, 0],
+    }
     assert limits["NPROC"] in ([67, 67], [68, 68])
     assert 256 * mib < address[0] == address[1] < 400 * mib
     # ValueError is how the module says that a limit was not permitted
@@ -205,8 +242,10 @@ import array, fcntl, socket
 pair = socket.socketpair()
 channel = socket.socket(fileno=os.dup(3)) if given["jailed"] else pair[1]
 rights = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", [os.open("/dev/null", os.O_RDONLY)]))]
-return {"send": tried(channel.sendmsg, [b"x"], rights), "own pair": tried(pair[0].sendmsg, [b"x"], rights), "receive": tried(pair[0].recvmsg, 1, 100),
-        "peer": tried(channel.getsockopt, socket.SOL_SOCKET, socket.SO_PEERCRED), "owner": tried(fcntl.fcntl, channel.fileno(), fcntl.F_SETOWN, os.getpid()),
+return {"send": tried(channel.sendmsg, [b"x"], rights), "own pair": tried(pair[0].sendmsg, [b"x"], rights),
+    "receive": tried(pair[0].recvmsg, 1, 100),
+        "peer": tried(channel.getsockopt, socket.SOL_SOCKET, socket.SO_PEERCRED),
+            "owner": tried(fcntl.fcntl, channel.fileno(), fcntl.F_SETOWN, os.getpid()),
         "option": tried(channel.setsockopt, socket.SOL_SOCKET, socket.SO_SNDBUF, 1 << 24)}
 """
 
@@ -225,7 +264,8 @@ async def test_no_folder_is_open_to_climb_from(engine: Engine, tmp_path: Path) -
     ways = {"above": "../..", "far above": "../../../../../..", "root": "/"}
     tries = {name: tried(os.open, way, os.O_RDONLY) for name, way in ways.items()}
     os.chdir("/")
-    return {**tries, "entered": tried(os.listdir, "."), "from each": [tried(lambda: os.open("..", os.O_RDONLY, dir_fd=n))[1] for n in range(4)]}
+    return {**tries, "entered": tried(os.listdir, "."),
+        "from each": [tried(lambda: os.open("..", os.O_RDONLY, dir_fd=n))[1] for n in range(4)]}
     """
     outcome = await kit.jailed(engine, tmp_path / "jailed", source(body), "attempt", given())
     denied = ["refused", "EACCES"]

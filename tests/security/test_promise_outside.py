@@ -1,13 +1,22 @@
 """Tool code never runs in the engine's process: not by loading, not by its result, not by files that a host would trust."""
 
+# ruff: noqa: ASYNC240 - looking at the host's files while a jail runs is the test, and nobody else waits on this loop
+
 import os
 import sys
 from pathlib import Path
 
+import psutil
+
 from engine.errors import EngineError
 from engine.host import Engine
+from engine.jail import bpf, syscalls
+from engine.jail.facts import UIDS
+from engine.jail.plan import parser_order
+from engine.worker.parser import open_parser
 from tests import kit
 from tests.attempts import given, source
+from tests.security.test_promise_identity import facts
 
 
 async def test_loading_imports_nothing_here(engine: Engine, tmp_path: Path) -> None:
@@ -52,9 +61,11 @@ async def test_files_that_start_code_elsewhere_start_none_here(engine: Engine, t
     """Start files, test files, package files of the guest's own names beside a source run neither in the engine nor before the guest."""
     marker = tmp_path / "ran"
     text = f"import os\nopen({str(marker)!r}, 'w').write(str(os.getpid()))\n"
-    planted = {name: text for name in ("sitecustomize.py", "usercustomize.py", "conftest.py", "setup.py", "__main__.py")}
+    planted = dict.fromkeys(("sitecustomize.py", "usercustomize.py", "conftest.py", "setup.py", "__main__.py"), text)
     planted["x.pth"] = f"import os; {text}"
-    outcome = await kit.jailed(engine, tmp_path / "jailed", source("import sys\nreturn sorted(os.listdir('/bundle'))", **planted), "attempt", given())
+    outcome = await kit.jailed(
+        engine, tmp_path / "jailed", source("import sys\nreturn sorted(os.listdir('/bundle'))", **planted), "attempt", given()
+    )
     assert outcome.value == ["attempt.py", "tools.py"]
     assert not marker.exists()
 
@@ -71,7 +82,9 @@ return values[given["which"]]
 
 
 async def test_no_object_comes_back_as_one(engine: Engine, tmp_path: Path) -> None:
-    """Classes, functions, bytes and subclasses that carry instructions for a decoder come back as plain text or as an error, never as objects."""
+    """Classes, functions, bytes and subclasses that carry instructions for a decoder come back as plain text or as an error, never as
+    objects.
+    """
     marker = str(tmp_path / "ran")
     await engine.load(kit.write(tmp_path / "source", source(RESULTS)))
     reasons = {}
@@ -104,3 +117,24 @@ async def test_the_engines_own_hooks_never_fire(engine: Engine, tmp_path: Path) 
     __import__("this_module_does_not_exist_here") if False else compile("1", "tools", "eval")
     watching[0] = False
     assert any("tools" in line for line in seen)
+
+
+async def test_the_process_that_parses_is_nobody(engine: Engine, project: Path) -> None:
+    """A source is parsed by a process without capabilities, new privileges or, where the engine is root, its user; its filter has no
+    file to change.
+    """
+    launcher = await engine._running_launcher()
+    async with open_parser(launcher, engine._state.places) as parse:
+        assert (await parse(b"import json", "x.py"))["ok"] is True
+        (parser,) = psutil.Process(launcher.pid).children()
+        told = facts(parser.pid)
+    held = {name: told[name] for name in ("NoNewPrivs", "Seccomp", "CapInh", "CapPrm", "CapEff", "CapAmb")}
+    assert held == {"NoNewPrivs": "1", "Seccomp": "2", **dict.fromkeys(("CapInh", "CapPrm", "CapEff", "CapAmb"), "0" * 16)}
+    assert set(told["Uid"].split()) == ({str(UIDS.stop)} if os.geteuid() == 0 else {str(os.getuid())})
+    order = parser_order(launcher.facts, engine._state.places)
+    arch = syscalls.Arch(launcher.facts.machine)
+    numbers = {"chmod": 90, "fchmodat": 268, "utimensat": 280, "rename": 82, "mkdir": 83, "fork": 57, "kill": 62, "tgkill": 234}
+    numbers = numbers if arch is syscalls.Arch.X86_64 else {"fchmodat": 53, "utimensat": 88, "mkdirat": 34, "kill": 129, "tgkill": 131}
+    audit = {syscalls.Arch.X86_64: 0xC000003E, syscalls.Arch.AARCH64: 0xC00000B7}[arch]
+    answers = {name: bpf.simulate(bytes.fromhex(order["filter"]), audit, number, [0] * 6) for name, number in numbers.items()}
+    assert answers == dict.fromkeys(numbers, 0x00050001)  # SECCOMP_RET_ERRNO with EPERM

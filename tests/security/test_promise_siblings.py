@@ -60,19 +60,21 @@ if OWN == "1":  # the spare, while the child of slot 0 is in its call
         "held": [n for n in range(4, 1024) if tried(os.fstat, n)[0] == "done"],
     }
 
-@tool(description="Runs until it is told of the spare, then attacks it.", input=schema.object({"given": {"type": "object"}}), output={}, effect="read")
+@tool(description="Attacks the spare once told of it.", input=schema.object({"given": {"type": "object"}}), output={}, effect="read")
 def attempt(given: dict, context: Context):
     if given.get("spare"):
         folder = given["folder"]
         inside = {"stat": tried(os.stat, folder)[0], "list": tried(os.listdir, folder), "read": tried(read, folder + "/secret"),
-                  "write": tried(write, folder + "/secret"), "remove": tried(os.unlink, folder + "/secret"), "make": tried(os.mkdir, folder + "/m")}
+                  "write": tried(write, folder + "/secret"), "remove": tried(os.unlink, folder + "/secret"),
+                      "make": tried(os.mkdir, folder + "/m")}
         return {"at import": AT_IMPORT, "inside": inside, "limits": list(resource.getrlimit(resource.RLIMIT_NOFILE)), "pid": os.getpid()}
     with open("secret", "w") as file:
         file.write("canary of a sibling")
     told = context.call("attempt", {"pid": os.getpid(), "folder": os.getcwd()})
     made = {"spare": assault(told["pid"], signal.SIGKILL), "first": assault(1, signal.SIGWINCH), "slot": look(OTHER)}
     context.call("attempt", {})  # and stay, while the spare is called
-    return {**made, "secret": open("secret").read(), "limits": list(resource.getrlimit(resource.RLIMIT_NOFILE)), "left": sorted(os.listdir("."))}
+    return {**made, "secret": open("secret").read(), "limits": list(resource.getrlimit(resource.RLIMIT_NOFILE)),
+        "left": sorted(os.listdir("."))}
 """,
 }
 REFUSED = ["refused", "EPERM"]
@@ -110,30 +112,51 @@ async def meeting(engine: Engine, folder: Path, *changes: pairs.Change) -> dict[
 
 
 async def test_a_call_and_a_spare_are_strangers(engine: Engine, tmp_path: Path) -> None:
-    """No signal, limit, processor, hold, descriptor or file goes from the spare to the call, from the call to the spare, or to the first process."""
+    """No signal, limit, processor, hold, descriptor or file goes from the spare to the call, from the call to the spare, or to the
+    first process.
+    """
     found = await meeting(engine, tmp_path / "source")
     call, spare = found["call"], found["spare"]
     assert (found["call died"], found["spare died"], found["first died"]) == (False, False, False)
     assert spare["at import"] == {"first": NOTHING, "running": NOTHING, "slot": CLOSED, "held": []}
-    assert call == {"spare": NOTHING, "first": NOTHING, "slot": CLOSED, "secret": "canary of a sibling", "limits": [256, 256], "left": ["secret"]}
+    assert call == {
+        "spare": NOTHING,
+        "first": NOTHING,
+        "slot": CLOSED,
+        "secret": "canary of a sibling",
+        "limits": [256, 256],
+        "left": ["secret"],
+    }
     assert spare["limits"] == [256, 256]
     # even with the name of the call's folder, which a sibling cannot know, nothing in it can be had
     denied = ["refused", "EACCES"]
-    assert {way: how for way, how in spare["inside"].items() if way != "stat"} == dict.fromkeys(("list", "read", "write", "remove", "make"), denied)
+    assert {way: how for way, how in spare["inside"].items() if way != "stat"} == dict.fromkeys(
+        ("list", "read", "write", "remove", "make"), denied
+    )
 
 
 async def test_without_filter_and_own_domain_they_reach_each_other(engine: Engine, tmp_path: Path) -> None:
-    """The control: the spare ends the running call while it is imported, lists and fills its scratch, and lowers the first process's limits."""
+    """The control: the spare ends the running call while it is imported, lists and fills its scratch, and lowers the first process's
+    limits.
+    """
     found = await meeting(engine, tmp_path / "source", pairs.without_filters, pairs.without_own_domains)
     at_import = found["spare"]["at import"]
     assert found["call died"]
-    assert {way for way, how in at_import["running"].items() if how[0] == "done"} >= {"limits", "read limits", "processors", "hold", "queue"}
+    assert {way for way, how in at_import["running"].items() if how[0] == "done"} >= {
+        "limits",
+        "read limits",
+        "processors",
+        "hold",
+        "queue",
+    }
     assert {way for way, how in at_import["first"].items() if how[0] == "done"} >= {"limits", "read limits", "hold", "thread", "kill"}
     assert {way: how[0] for way, how in at_import["slot"].items()} == dict.fromkeys(("list", "write", "make"), "done")
 
 
 async def test_the_domain_alone_holds_signals_and_files(engine: Engine, tmp_path: Path) -> None:
-    """With filters that allow everything, the child's own Landlock domain still keeps signals and scratch apart; limits are the filter's."""
+    """With filters that allow everything, the child's own Landlock domain still keeps signals and scratch apart; limits are the
+    filter's.
+    """
     found = await meeting(engine, tmp_path / "source", pairs.without_filters)
     at_import = found["spare"]["at import"]
     assert (found["call died"], found["first died"]) == (False, False)
@@ -175,7 +198,9 @@ return {"own": os.getcwd(), "names": sorted(names)}
 
 
 async def test_a_spares_memory_does_not_name_the_calls_folder(engine: Engine, tmp_path: Path) -> None:
-    """The folder's name is random, and the first process's memory, which each child gets a copy of, does not keep the one it made before."""
+    """The folder's name is random, and the first process's memory, which each child gets a copy of, does not keep the one it made
+    before.
+    """
     from tests.attempts import source
 
     await engine.load(kit.write(tmp_path / "source", source(MEMORY)))
@@ -220,7 +245,9 @@ async def test_two_children_have_slots_of_their_own(engine: Engine, tmp_path: Pa
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="unproven here: looking at the processes of another uid takes root")
 async def test_the_first_process_holds_no_channel_of_a_child(engine: Engine, tmp_path: Path) -> None:
-    """After both children were forked the first process keeps its control socket, its null device and a hold of each child, and nothing of theirs."""
+    """After both children were forked the first process keeps its control socket, its null device and a hold of each child, and nothing
+    of theirs.
+    """
     from tests.attempts import source
     from tests.security.test_promise_identity import below
 
@@ -236,7 +263,12 @@ async def test_the_first_process_holds_no_channel_of_a_child(engine: Engine, tmp
             kinds = sorted(name.split(":")[0] for name in held if name != "/dev/null")
             for sibling in (one, two):
                 await sibling.end()
-    assert kinds == ["anon_inode", "anon_inode", "socket"] or kinds == ["anon_inode", "anon_inode", "landlock-ruleset", "landlock-ruleset", "socket"] or (
-        kinds.count("socket"),
-        kinds.count("pipe"),
-    ) == (1, 0)
+    assert (
+        kinds == ["anon_inode", "anon_inode", "socket"]
+        or kinds == ["anon_inode", "anon_inode", "landlock-ruleset", "landlock-ruleset", "socket"]
+        or (
+            kinds.count("socket"),
+            kinds.count("pipe"),
+        )
+        == (1, 0)
+    )

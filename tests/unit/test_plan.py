@@ -170,7 +170,8 @@ class TestOrders:
         """Its order names no path at all."""
         order = plans.parser_order(hosts.FACTS, hosts.PLACES)
         assert order["landlock"] == [0xFFFF, 3, 3]
-        assert (order["cpu_s"], order["address_bytes"], order["filter"]) == (20, 512 << 20, made().order["filters"]["jail"])
+        assert (order["cpu_s"], order["address_bytes"]) == (20, 512 << 20)
+        assert 0 < len(order["filter"]) < len(made().order["filters"]["jail"])  # computing alone: no scratch, no children
 
 
 class TestHostMode:

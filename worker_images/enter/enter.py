@@ -66,7 +66,8 @@ def build_root(plan: Plan) -> None:
     os.chdir(root)
     kernel.pivot_here()
     kernel.mount_attributes("make the root read-only", "/", kernel.ATTR_RDONLY | kernel.ATTR_NOSUID | kernel.ATTR_NODEV, recursive=False)
-    kernel.set_hostname(plan["hostname"])
+    if "uts" in plan["namespaces"]:  # security: as root, without one of its own, this would rename the host
+        kernel.set_hostname(plan["hostname"])
 
 
 def become_nobody(plan: Plan) -> None:

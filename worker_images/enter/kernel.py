@@ -131,7 +131,10 @@ def landlock_ruleset(handled: tuple[int, int, int], rules: list[tuple[str, int]]
     ruleset = _call("create the Landlock ruleset", _NR_LANDLOCK_CREATE, ctypes.c_char_p(record), size, 0)
     path_beneath = 1
     for path, rights in rules:
-        descriptor = os.open(path, os.O_PATH | os.O_CLOEXEC)
+        try:
+            descriptor = os.open(path, os.O_PATH | os.O_CLOEXEC)
+        except OSError as error:
+            raise Step(f"Landlock rule for {path}", error.errno or 0, error.strerror or "") from None
         rule = rights.to_bytes(8, "little") + descriptor.to_bytes(4, "little")
         _call(f"Landlock rule for {path}", _NR_LANDLOCK_ADD, ruleset, path_beneath, ctypes.c_char_p(rule), 0)
         os.close(descriptor)

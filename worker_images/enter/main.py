@@ -141,9 +141,20 @@ class Launcher:
                     self._lingering.append(jail)
         except ChildProcessError:
             pass  # nobody left to wait for
+        self._end_adopted()
         self._lingering = [jail for jail in self._lingering if not slots.give_back(jail.cgroups)]
         living = {id(jail) for jail in (*self._jails.values(), *self._lingering)}
         self._numbers = {number: jail for number, jail in self._numbers.items() if id(jail) in living}
+
+    def _end_adopted(self) -> None:
+        """End what came down to us when its monitor died: a jail's first process whose death signal was cleared by its change of uid."""
+        try:
+            with open(f"/proc/self/task/{os.getpid()}/children") as file:
+                adopted = {int(word) for word in file.read().split()} - self._jails.keys()
+        except OSError:
+            return  # a kernel that does not list them: the death signal has to do
+        for pid in adopted:
+            os.kill(pid, _signal.SIGKILL)  # a child of ours that we did not wait for yet: its number is its own
 
     def _reply(self, number: int, facts: dict[str, Any], descriptor: int = -1) -> None:
         data = self._runtime.codec.pack(1, [number, facts])
@@ -231,8 +242,7 @@ def _reader(details: dict[str, Any], launcher: int, channel: int, runtime: Runti
     try:
         zygote.quiet_signals()
         channel = _only(channel, [])
-        enter.die_with(launcher, "die with the launcher")
-        zygote.lock_parser(details)
+        zygote.lock_parser(details, launcher)
         reader.serve(channel, runtime.codec)
     finally:
         os._exit(0)

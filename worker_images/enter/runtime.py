@@ -110,8 +110,9 @@ def _moved_by(moves: list[tuple[str, str]]) -> Callable[[str], str]:
 
 
 def _relocate_module(module: types.ModuleType, moved: Callable[[str], str]) -> None:
-    if isinstance(getattr(module, "__file__", None), str):
-        module.__file__ = moved(module.__file__)
+    file = getattr(module, "__file__", None)
+    if isinstance(file, str):
+        module.__file__ = moved(file)
     if getattr(module, "__path__", None) is not None:  # a namespace package's own kind of list remembers more than it shows
         module.__path__ = [moved(path) for path in module.__path__]
     vars(module).pop("__cached__", None)

@@ -7,6 +7,7 @@ Laws:
 2. What cannot be claimed is not given: the caller gets None or an exception, never a shared uid (tests/security/test_promise_clean.py).
 """
 
+import _signal
 import errno
 import fcntl
 import os
@@ -116,7 +117,7 @@ def sweep(folders: dict[str, str]) -> None:
 
 
 def _remove(place: str) -> None:
-    """Remove a cgroup that lost its owner; its processes got their SIGKILL when that died, but may be on their way out."""
+    """Remove a cgroup that lost its owner, with what is still in it: on its way out, or stopped before it could be told to die."""
     deadline = time.monotonic() + _DYING_SECONDS
     while True:
         try:
@@ -125,7 +126,24 @@ def _remove(place: str) -> None:
         except OSError as error:
             if error.errno != errno.EBUSY or time.monotonic() > deadline:
                 raise
+        for pid in _lines(f"{place}/cgroup.procs"):
+            _end_member(place, int(pid))
         time.sleep(0.002)
+
+
+def _end_member(place: str, pid: int) -> None:
+    try:
+        pidfd = os.pidfd_open(pid)
+    except OSError:
+        return  # gone
+    try:
+        # security: the number may have gone to another process since it was read; what is in here now is a jail's
+        if str(pid) in _lines(f"{place}/cgroup.procs"):
+            _signal.pidfd_send_signal(pidfd, _signal.SIGKILL)
+    except ProcessLookupError:
+        return
+    finally:
+        os.close(pidfd)
 
 
 def _usable(folder: str, file: str) -> bool:

@@ -4,12 +4,13 @@ Its job: fork one child per request of the supervisor, lock that child before it
 scratch slot when it is gone, and say how it ended.
 Not its job: entering the jail (``enter.py``), running the tool (``guest/main.py``), deciding when to fork or to kill (the supervisor).
 Laws:
-1. A child is locked (Landlock domain, rlimits, filter, descriptors) before the guest's first line (tests/security/test_promise_siblings.py).
+1. A child is locked (Landlock domain, rlimits, filter, descriptors) before the guest begins (tests/security/test_promise_siblings.py).
 2. A slot is given out again only after its child's exit was seen and the slot is empty (tests/security/test_promise_fresh.py).
 3. Messages on the control socket are fixed records; a child never holds that socket.
 """
 
 import _signal
+import _socket
 import os
 import resource
 import select
@@ -17,10 +18,8 @@ import struct
 from collections.abc import Callable
 from typing import Any
 
-import _socket
-
 from enter import kernel
-from enter.enter import Plan
+from enter.enter import Plan, die_with
 
 NUMBER = struct.Struct("<cQB")  # b"S", the child's number, its slot: host to zygote, with three descriptors
 ENDED = struct.Struct("<cQiQQQ")  # b"X", number, wait status, user us, system us, peak RSS in KiB
@@ -214,7 +213,10 @@ def _removed(folder: int, name: str) -> bool:
 def preload(names: list[str]) -> None:
     """Import standard-library modules by the operator's list: the author of a tool does not choose what runs here."""
     for name in names:
-        __import__(name)
+        try:
+            __import__(name)
+        except Exception as error:
+            raise kernel.Step(f"import {name} beforehand", 0, type(error).__name__) from None
 
 
 def report(facts: dict[str, Any]) -> bytes:
@@ -227,8 +229,15 @@ def failure(step: kernel.Step) -> bytes:
     return b"F" + f"{step.name}\n{step.number}\n{step.text}".encode()
 
 
-def lock_parser(details: dict[str, Any]) -> None:
-    """For a process that only parses: no files, no processes, bounded time and memory. Raises Step."""
+def lock_parser(details: dict[str, Any], launcher: int) -> None:
+    """For a process that only parses: no files, no processes, no rights, bounded time and memory. Raises Step."""
+    if details["uid"] is not None:
+        kernel.drop_bounding_set()
+        os.setgroups([])
+        os.setresgid(*[details["uid"]] * 3)
+        os.setresuid(*[details["uid"]] * 3)
+    kernel.drop_capabilities()
+    die_with(launcher, "die with the launcher")  # the change of uid clears it
     kernel.prctl("set no_new_privs", kernel.PR_SET_NO_NEW_PRIVS, 1)
     kernel.prctl("forbid dumps", kernel.PR_SET_DUMPABLE, 0)
     for name, value in ((resource.RLIMIT_CPU, details["cpu_s"]), (resource.RLIMIT_AS, details["address_bytes"]), (resource.RLIMIT_CORE, 0)):
