@@ -56,7 +56,9 @@ class HostCalls(Protocol):
 class Call:
     """One call on its way. ``run`` it once."""
 
-    def __init__(self, tool: LoadedTool, request: Request, *, preparation: Preparation, pool: Pool, journal: Journal, host_calls: HostCalls) -> None:
+    def __init__(
+        self, tool: LoadedTool, request: Request, *, preparation: Preparation, pool: Pool, journal: Journal, host_calls: HostCalls
+    ) -> None:
         self._tool, self._request = tool, request
         self._preparation, self._pool, self._journal, self._host_calls = preparation, pool, journal, host_calls
         self._settlement = Settlement()
@@ -75,6 +77,11 @@ class Call:
         """End it because the engine closes."""
         self._shutdown = True
         self._scope.cancel()
+
+    def refuse(self, code: str, line: str) -> Outcome:
+        """The outcome of a call that is not even begun, with its receipt."""
+        self._settlement.settle(code, line)
+        return self._conclude(0.0)
 
     async def run(self, emit: Emit) -> Outcome:
         """The outcome. Cancellation passes through, after the child is gone and the receipt is written."""
@@ -98,6 +105,7 @@ class Call:
         return outcome
 
     async def _steps(self, emit: Emit) -> None:
+        self._journal.require()
         arguments = self._tool.checked_arguments(self._request.arguments)
         self._prepared = self._preparation.prepare(self._tool, self._request)
         limits = self._prepared.resolved.limits
@@ -238,10 +246,12 @@ class Call:
             result=canonical.digest(self._value) if ok else None,
         )
         made = receipt(self._setting(), happened, self._journal.kind)
-        self._journal.append(made)
-        return Outcome(
-            status=verdict.status, reason=verdict.code, value=self._value if ok else None, lines=verdict.lines, receipt=made, **self._output
-        )
+        lines = verdict.lines
+        if problem := self._journal.append(made, ran=self._seat is not None):
+            made = {**made, "journal": "owed"}
+            lines += (errors.one_line(f"the receipt is not in the journal: {problem}; no call starts until it is"),)
+        value = self._value if ok else None
+        return Outcome(status=verdict.status, reason=verdict.code, value=value, lines=lines, receipt=made, **self._output)
 
     def _setting(self) -> Setting:
         setting = self._tool.setting(self._request.tenant)
@@ -249,4 +259,3 @@ class Call:
             return setting
         plan, limits = self._prepared.recipe.plan, self._prepared.resolved.limits
         return dataclasses.replace(setting, policy=self._prepared.policy, limits=limits, means=plan.means)
-

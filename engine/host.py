@@ -53,7 +53,7 @@ class Engine:
         self._calls: set[Call] = set()
         self._turn = trio.Lock()
         self._launcher: Launcher | None = None
-        self._closing = False
+        self._closing = trio.Event()
         self._quiet = trio.Event()  # closing, and no call is left
 
     async def __aenter__(self) -> "Engine":
@@ -75,7 +75,7 @@ class Engine:
 
     async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         """End calls in flight as ``cancelled.shutdown``, then every process. Raises HostError when something would not end."""
-        self._closing = True
+        self._closing.set()
         try:
             with trio.CancelScope(shield=True, deadline=trio.current_time() + _SHUTDOWN_SECONDS):
                 for call in list(self._calls):
@@ -201,15 +201,15 @@ class Engine:
             tool = self.loaded(name)
         except EngineError as error:
             return _refused(error)
-        if self._closing:
-            return _refused(error_for("cancelled.shutdown", "the engine is closing"))
         call = Call(tool, request, preparation=self._preparation, pool=self._pool, journal=self._journal, host_calls=self)
+        if self._closing.is_set():
+            return call.refuse("cancelled.shutdown", "the engine is closing")
         self._calls.add(call)
         try:
             return await call.run(emit)
         finally:
             self._calls.discard(call)
-            if self._closing and not self._calls:
+            if self._closing.is_set() and not self._calls:
                 self._quiet.set()
 
     async def _running_launcher(self) -> Launcher:
@@ -231,9 +231,11 @@ class Engine:
         with trio.CancelScope(shield=True):
             if self._launcher is not None:
                 await self._launcher.close()
-            if hasattr(self, "_journal"):
-                self._journal.close()
-            self._state.close()
+            try:
+                if hasattr(self, "_journal"):
+                    self._journal.close()
+            finally:
+                self._state.close()
 
 
 def _keep_seconds(seat: Seat) -> float:

@@ -8,6 +8,7 @@ Laws:
 """
 
 import dataclasses
+import os
 import tomllib
 from collections.abc import Sequence
 from pathlib import Path
@@ -25,8 +26,8 @@ from engine.policy.model import Policy
 from engine.policy.resolve import Tightening, resolve_describe
 from engine.preparing import Loaded, LoadedTool, Preparation
 from engine.staging import bundle, graph, layers
-from engine.state import Stores
 from engine.staging.facts import Written
+from engine.state import Stores
 from engine.supervision.pool import Pool
 from engine.supervision.pump import Closed, Pump
 from engine.supervision.reaper import reap, why_closed
@@ -59,7 +60,9 @@ class Loading:
         made = await trio.to_thread.run_sync(bundle.publish, closed, self._stores.stage)
         named = {name.split(".")[0] for name in made.standard}
         preload = tuple(name for name in self._preload if name in named)
-        return Loaded(bundle=made, layers=found, policy=policy, declarations="", preload=preload, image=self._image), closed
+        place = os.stat(made.path)
+        loaded = Loaded(bundle=made, layers=found, policy=policy, declarations="", preload=preload, image=self._image, inode=place.st_ino)
+        return loaded, closed
 
     async def load(self, launcher: Launcher, source: Path, policy: Policy) -> list[LoadedTool]:
         """The source's tools. Raises a ``refused.*`` error, or the error of the verdict that describing it ended with."""

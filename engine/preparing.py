@@ -44,6 +44,7 @@ class Loaded:
     declarations: str
     preload: tuple[str, ...]
     image: str
+    inode: int  # of the bundle's folder: one that was removed and published again is another, and a jail holds on to the old
 
     def content(self, names: Sequence[str]) -> plans.Content:
         """What a worker of this source is built around, with the layers of those names."""
@@ -200,6 +201,7 @@ def _key(
     secret = hashlib.sha256(canonical.canonical(dict(variables))).hexdigest()
     named = [
         loaded.bundle.digest,
+        loaded.inode,
         sorted(layer.digest for layer in layers),
         loaded.image,
         resolved.worker_digest,

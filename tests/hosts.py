@@ -85,7 +85,9 @@ def loaded(given: Policy | None = None, *, digest: str = HEX, layers: tuple[Laye
         tools=("say",),
         files={},
     )  # fmt: skip  one record
-    return Loaded(bundle=bundle, layers=layers, policy=given or policy(), declarations="sha256:declared", preload=("json",), image=image)
+    return Loaded(
+        bundle=bundle, layers=layers, policy=given or policy(), declarations="sha256:declared", preload=("json",), image=image, inode=1
+    )
 
 
 def loaded_tool(given: Policy | None = None, *, source: Loaded | None = None, **fields: Any) -> LoadedTool:

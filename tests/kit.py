@@ -61,7 +61,13 @@ def write(folder: Path, source: str | Mapping[str, str]) -> Path:
 
 
 def bare(
-    folder: Path, source: str | Mapping[str, str], tool: str, arguments: Mapping[str, Any] | None = None, *, seconds: float = 20, **options: Any
+    folder: Path,
+    source: str | Mapping[str, str],
+    tool: str,
+    arguments: Mapping[str, Any] | None = None,
+    *,
+    seconds: float = 20,
+    **options: Any,
 ) -> Bare:
     """The control: the same tool in a plain ``python -I -S`` without any wall, as this user."""
     place = write(folder, source).parent

@@ -14,6 +14,8 @@ import sys
 import tempfile
 from pathlib import Path
 
+import pytest
+
 PROJECT = Path(__file__).resolve().parents[1]
 TREES = ("tests/contract", "tests/security", "tests/e2e")
 NOBODY = "65534"
@@ -48,7 +50,7 @@ def run(arguments: list[str]) -> int:
     with tempfile.TemporaryDirectory(prefix="as-nobody-") as name:
         folder = Path(name)
         folder.chmod(0o755)
-        packages = Path(__import__("pytest").__file__).resolve().parents[1]
+        packages = Path(pytest.__file__).resolve().parents[1]
         shutil.copytree(packages, folder / "packages", ignore=_HEAVY)
         shutil.copytree(PROJECT, folder / "project", ignore=_LEFT_BEHIND)
         (folder / "hold").mkdir()
@@ -57,8 +59,8 @@ def run(arguments: list[str]) -> int:
         if "CI" in os.environ:
             environment["CI"] = os.environ["CI"]
         interpreter = Path(getattr(sys, "_base_executable", sys.executable)).resolve()
-        pytest = ["-m", "pytest", "-p", "no:cacheprovider", *(arguments or ("-q", *TREES))]
-        started = command(interpreter, pytest, folder / "hold")
+        again = ["-m", "pytest", "-p", "no:cacheprovider", *(arguments or ("-q", *TREES))]
+        started = command(interpreter, again, folder / "hold")
         return subprocess.run(started, cwd=folder / "project", env=environment, check=False).returncode
 
 

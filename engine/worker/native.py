@@ -61,7 +61,7 @@ class NativeChild:
 
     def far_descriptors(self) -> tuple[int, int, int]:
         """The ends that the child gets: channel, stdout, stderr."""
-        return (self.far_channel.fileno(), *self._far)  # type: ignore[return-value]
+        return (self.far_channel.fileno(), *self._far)  # type: ignore[return-value]  # always two outputs
 
     def release_far(self) -> None:
         """Close our copies of the child's ends, so that its end can be seen."""

@@ -60,7 +60,8 @@ def undeclared(root: Path) -> list[str]:
     asked = [*project.get("dependencies", ()), *(name for extra in project.get("optional-dependencies", {}).values() for name in extra)]
     names = {re.split(r"[^A-Za-z0-9._-]", line, maxsplit=1)[0].lower() for line in asked}
     tops = {found.target.split(".")[0] for source in sources(root, "engine") for found in imports(source)}
-    return sorted(top for top in tops - sys.stdlib_module_names - {"engine", "_sha2", "annotationlib"} if MODULES.get(top, top).lower() not in names)
+    standard = sys.stdlib_module_names | {"_sha2", "annotationlib"}  # as later Pythons have them
+    return sorted(top for top in tops - standard - {"engine"} if MODULES.get(top, top).lower() not in names)
 
 
 def wheel_problems(names: list[str]) -> list[str]:

@@ -11,7 +11,9 @@ import psutil
 import pytest
 import trio
 
+from engine.errors import HostError
 from engine.host import Engine
+from engine.worker import native
 from tests import kit, moments
 
 HANG = "import time\nwhile True: time.sleep(1000)\n"
@@ -74,6 +76,20 @@ async def test_an_engine_that_is_left_by_an_exception_cleans_up(tmp_path: Path) 
         async with kit.clean_engine(tmp_path / "state") as engine:
             await moments.run(engine, tmp_path, "value = 1")
             raise ZeroDivisionError
+
+
+async def test_a_worker_that_would_not_die_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its kills do nothing, as on a process that the kernel cannot end: the engine says so, and takes all it can with it."""
+    monkeypatch.setattr(native, "_CLOSE_SECONDS", 0.2)
+    below: list[psutil.Process] = []
+    with trio.fail_after(30), pytest.raises(HostError) as caught:  # noqa: PT012 - it is raised where the block is left
+        async with Engine(state_dir=tmp_path / "state") as engine:
+            await moments.run(engine, tmp_path, "value = 1")
+            below += moments.Tree(engine).all()
+            monkeypatch.setattr(native, "_kill", lambda pidfd: None)
+    lines = ("a jail's process outlived its SIGKILL by five seconds",)
+    assert (caught.value.code, caught.value.lines) == ("engine_failed.not_clean", lines)
+    await moments.wait_gone(below)
 
 
 async def test_an_engine_that_is_cancelled_cleans_up(tmp_path: Path) -> None:

@@ -96,8 +96,9 @@ async def test_a_waiting_child_that_was_killed_is_not_given_out(engine: Engine, 
     """What waits for the next call dies of something else: the call gets another one, in the same jail."""
     await moments.run(engine, tmp_path, "value = 1")
     with trio.fail_after(30):
-        while not moments.Tree(engine).children or not engine._pool._idle[0].spare.ready.is_set():
-            await trio.lowlevel.checkpoint()
+        (seat,) = engine._pool._idle
+        assert seat.spare is not None
+        await seat.spare.ready.wait()
         tree = moments.Tree(engine)
         tree.children[0].kill()
         await moments.wait_gone(tree.children)

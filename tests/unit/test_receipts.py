@@ -121,15 +121,15 @@ class TestJournal:
         """And says what the receipt says."""
         made = [receipt(SETTING, HAPPENED, journal.kind), receipt(EARLY, REFUSED, journal.kind)]
         for one in made:
-            journal.append(one)
+            journal.append(one, ran=True)
         assert lines(tmp_path) == [canonical(dict(one)).decode() for one in made]
         assert [json.loads(line) for line in lines(tmp_path)] == [dict(one) for one in made]
 
     def test_it_is_this_users_alone_and_goes_on_where_it_was(self, tmp_path: Path, journal: Journal) -> None:
         """A second journal on the same folder appends."""
-        journal.append(receipt(SETTING, HAPPENED, "durable"))
+        journal.append(receipt(SETTING, HAPPENED, "durable"), ran=True)
         again = Journal(tmp_path / "journal", ephemeral=True)
-        again.append(receipt(SETTING, HAPPENED, again.kind))
+        again.append(receipt(SETTING, HAPPENED, again.kind), ran=True)
         again.close()
         assert [json.loads(line)["journal"] for line in lines(tmp_path)] == ["durable", "ephemeral"]
         assert (tmp_path / "journal").stat().st_mode & 0o777 == 0o700
@@ -149,34 +149,44 @@ class TestJournal:
         assert (tmp_path / "victim").read_text() == "mine\n"
 
     def test_a_disk_that_takes_nothing_is_told(self, tmp_path: Path, journal: Journal, monkeypatch: pytest.MonkeyPatch) -> None:
-        """By one code; once there is room again the next receipt is whole."""
+        """The receipt of a call that ran is owed, no call may start while it is, and with room it is written first; a refusal's is not."""
 
         def full(descriptor: int, data: bytes) -> int:
             raise OSError(errno.ENOSPC, "No space left on device")
 
         with monkeypatch.context() as patch:
             patch.setattr(os, "write", full)
+            assert journal.append(receipt(SETTING, HAPPENED, "durable"), ran=True) == "No space left on device"
+            assert journal.append(receipt(EARLY, REFUSED, "durable"), ran=False) == "No space left on device"
             with pytest.raises(HostError) as caught:
-                journal.append(receipt(SETTING, HAPPENED, "durable"))
+                journal.require()
         assert (caught.value.code, caught.value.lines) == (
             "refused.storage",
-            ("the receipt could not be written: No space left on device",),
+            ("1 receipts of earlier calls are not in the journal: No space left on device",),
         )
-        journal.append(receipt(SETTING, HAPPENED, "durable"))
-        assert len([json.loads(line) for line in lines(tmp_path)]) == 1
+        journal.require()
+        assert [json.loads(line)["verdict"]["reason"] for line in lines(tmp_path)] == ["ok.done"]
+
+    def test_what_is_owed_at_the_end_is_told(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        """Closing tries once more, and does not keep quiet."""
+        made = Journal(tmp_path / "owing", ephemeral=False)
+        with monkeypatch.context() as patch:
+            patch.setattr(os, "write", lambda descriptor, data: 0)
+            assert made.append(receipt(SETTING, HAPPENED, "durable"), ran=True) == "the disk took only half of it"
+            with pytest.raises(HostError) as caught:
+                made.close()
+        assert caught.value.code == "refused.storage"
 
     def test_half_a_line_does_not_spoil_the_next_one(self, tmp_path: Path, journal: Journal, monkeypatch: pytest.MonkeyPatch) -> None:
         """Not this engine's, and not that of another engine on the same file."""
         write = os.write
         with monkeypatch.context() as patch:
             patch.setattr(os, "write", lambda descriptor, data: write(descriptor, data[: len(data) // 2]))
-            with pytest.raises(HostError) as caught:
-                journal.append(receipt(SETTING, HAPPENED, "durable"))
-        assert caught.value.lines == ("the journal took only half a receipt: the disk is full",)
+            assert journal.append(receipt(SETTING, HAPPENED, "durable"), ran=False) == "the disk took only half of it"
         other = Journal(tmp_path / "journal", ephemeral=False)
-        other.append(receipt(EARLY, REFUSED, "durable"))
+        other.append(receipt(EARLY, REFUSED, "durable"), ran=False)
         other.close()
-        journal.append(receipt(SETTING, HAPPENED, "durable"))
+        journal.append(receipt(SETTING, HAPPENED, "durable"), ran=True)
         half, *whole = lines(tmp_path)
         with pytest.raises(json.JSONDecodeError):
             json.loads(half)

@@ -58,8 +58,10 @@ def build_root(plan: Plan) -> None:
         for text, target in plan["links"]:
             os.makedirs(os.path.dirname(root + target), exist_ok=True)
             os.symlink(text, root + target)
-        for number in range(plan["slots"]["count"]):
-            _slot(root, number, plan["slots"])
+        # security: Landlock leaves modes and times of a path to its owner, so a child must not know where its sibling's slot lies
+        plan["places"] = [f"{plan['scratch']}/{os.urandom(16).hex()}" for _ in range(plan["slots"]["count"])]
+        for place in plan["places"]:
+            _slot(root + place, plan["slots"])
     except OSError as error:
         raise named("build the root", error) from None
     # 7. turn over; the root itself becomes read-only, its mounts are already
@@ -102,7 +104,7 @@ def rulesets(plan: Plan) -> tuple[int, list[int]]:
     rules = plan["landlock"]
     handled = (rules["files"], rules["network"], rules["scope"])
     shared = [(path, rights) for path, rights in rules["paths"]]
-    slots = [f"/tmp/{number}" for number in range(plan["slots"]["count"])]
+    slots = plan["places"]
     own = [kernel.landlock_ruleset(handled, [*shared, (slot, rules["slot"])]) for slot in slots]
     return kernel.landlock_ruleset(handled, [*shared, *((slot, rules["slot"]) for slot in slots)]), own
 
@@ -141,8 +143,7 @@ def _device(root: str, name: str) -> None:
     kernel.mount_attributes(f"confine /dev/{name}", place, kernel.ATTR_RDONLY | kernel.ATTR_NOSUID | kernel.ATTR_NOEXEC, recursive=False)
 
 
-def _slot(root: str, number: int, slots: dict[str, int]) -> None:
-    place = f"{root}/tmp/{number}"
+def _slot(place: str, slots: dict[str, int]) -> None:
     os.makedirs(place)
     flags = kernel.MS_NOSUID | kernel.MS_NODEV | kernel.MS_NOEXEC
     # one inode is the mount's own root, one the folder that a child is given

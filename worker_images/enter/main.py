@@ -212,6 +212,7 @@ def _first(plan: enter.Plan, alive: int, control: _socket.socket, runtime: Runti
                 enter.forget_host(plan)
             else:
                 _die_with_monitor(alive)
+                plan["places"] = [f"{plan['scratch']}/{slot}" for slot in ("0", "1")]
                 kernel.prctl("adopt orphans", kernel.PR_SET_CHILD_SUBREAPER, 1)
                 runtime.settle(plan["python"], walls=False)
                 zygote.preload(plan["preload"])

@@ -36,6 +36,7 @@ class Zygote:
         self._poll = select.poll()
         self._poll.register(control.fileno(), select.POLLIN)
         self._filter = bytearray.fromhex(plan["filters"]["child"])
+        self._places: list[str] = plan.pop("places")
 
     def run(self) -> None:
         """Serve until the supervisor lets go of the control socket."""
@@ -51,7 +52,7 @@ class Zygote:
         if not data:
             return False
         _, number, slot = NUMBER.unpack(data)
-        folder = f"{self._plan['scratch']}/{slot}/{os.urandom(16).hex()}"  # security: a sibling must not guess it (stat is not Landlock's)
+        folder = f"{self._places[slot]}/{os.urandom(16).hex()}"  # a new one for each child: nothing can be left on it
         os.mkdir(folder, 0o700)
         pid = os.fork()
         if pid == 0:
@@ -67,6 +68,7 @@ class Zygote:
         status = 70
         try:
             own = self._own[slot] if self._own else -1
+            self._places.clear()  # security: a tool can walk up to this frame, and would find its sibling's
             lock_child(self._plan, descriptors, own, folder, self._filter)
             self._serve(_CHANNEL, folder)
             status = 0
@@ -82,17 +84,9 @@ class Zygote:
         _, status, used = os.wait4(pid, 0)
         if not self._plan["walls"]:  # inside the wall nothing can be forked, and the namespace ends what is left
             end_orphans({living for _, living, _ in self._children.values()})
-        empty(f"{self._plan['scratch']}/{slot}")
-        self._wipe()
+        empty(self._places[slot])
         micro = [int(seconds * 1_000_000) for seconds in (used.ru_utime, used.ru_stime)]
         self._control.send(ENDED.pack(b"X", number, status, *micro, used.ru_maxrss))
-
-    def _wipe(self) -> None:
-        # security: a child may set mode and times of both slots by path (Landlock does not handle that), for the next call to read
-        for slot in range(self._plan["slots"]["count"]):
-            os.chmod(f"{self._plan['scratch']}/{slot}", 0o700)
-            os.utime(f"{self._plan['scratch']}/{slot}", (0, 0))
-
 
 def lock_child(plan: Plan, descriptors: list[int], ruleset: int, folder: str, program: bytearray) -> None:
     """Make this process a stranger to its siblings and to pid 1, for good. Raises Step."""
@@ -175,7 +169,7 @@ def receive(control: _socket.socket, size: int, wanted: int) -> tuple[bytes, lis
 
 def empty(slot: str) -> None:
     """Remove all that lies in a slot, whatever its depth or modes, with a fixed number of descriptors and no recursion."""
-    os.chmod(slot, 0o700)  # the slot itself is its child's as well: closed, it would end the jail
+    os.chmod(slot, 0o700)  # security: the slot itself is its child's as well: closed, it would end the jail
     top = os.open(slot, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     token = os.urandom(8).hex()  # security: a name that the child could not have put in the way
     moved = 0
@@ -195,6 +189,7 @@ def empty(slot: str) -> None:
                             os.rename(entry, f"{token}-{moved}", src_dir_fd=inner, dst_dir_fd=top)
                 finally:
                     os.close(inner)
+        os.utime(top, (0, 0))  # security: times that a child set on its slot are not for the next one to read
     finally:
         os.close(top)
 
