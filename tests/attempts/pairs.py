@@ -42,8 +42,7 @@ def without_child_filter(order: Order) -> None:
 def without_own_domains(order: Order) -> None:
     """Children that share one Landlock domain: every slot is everybody's, and signals go everywhere in it."""
     rules = order["landlock"]
-    slots = [[f"/tmp/{slot}", rules["slot"]] for slot in range(order["slots"]["count"])]
-    order["landlock"] = {**rules, "scope": 0, "paths": [*rules["paths"], *slots]}
+    order["landlock"] = {**rules, "scope": 0, "paths": [*rules["paths"], ["/tmp", rules["slot"]]]}
 
 
 def without_landlock(order: Order) -> None:
@@ -60,6 +59,11 @@ def recipe_of(engine: Engine, tool: str, *changes: Change, seconds: int = 30) ->
     for change in changes:
         change(order)
     return dataclasses.replace(recipe, plan=dataclasses.replace(recipe.plan, order=order), start_ms=seconds * 1000)
+
+
+def told(recipe: Recipe, **environment: str) -> Recipe:
+    """The same, for a child that has these variables from its first line on."""
+    return dataclasses.replace(recipe, init=dataclasses.replace(recipe.init, environment={**recipe.init.environment, **environment}))
 
 
 @contextlib.asynccontextmanager
@@ -111,15 +115,27 @@ class Sibling:
         self.child.close()
 
 
+async def slots_of(jail: Jail, recipe: Recipe) -> list[str]:
+    """Where the slots of this jail lie, said by a child in each, whose tool answers ``where=True`` so; both children are gone."""
+    scouts = [Sibling(jail, recipe), Sibling(jail, recipe)]
+    for scout in scouts:
+        await scout.ready()
+    places = [(await scout.call("attempt", where=True)).value for scout in scouts]
+    for scout in scouts:
+        await scout.end()
+    return places
+
+
 async def one_call(engine: Engine, folder: Path, source: Mapping[str, str], *changes: Change, **values: Any) -> Any:
-    """The value of one call of the tool ``attempt`` in a jail with changes."""
+    """The value of one call of the tool ``attempt`` in a jail with changes; it is told where the ``other`` slot lies."""
     await engine.load(kit.write(folder, source))
     with trio.fail_after(30):
         recipe = recipe_of(engine, "attempt", *changes)
         async with jail_of(engine, recipe) as jail:
+            _, other = await slots_of(jail, recipe)
             only = Sibling(jail, recipe)
             await only.ready()
-            answer = await only.call("attempt", **values)
+            answer = await only.call("attempt", other=other, **values)
             await only.end()
             assert isinstance(answer, messages.Result), answer
             return answer.value

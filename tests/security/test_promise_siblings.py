@@ -5,6 +5,7 @@ The tool's import misbehaves, so the spare attacks while a call runs. The contro
 
 import contextlib
 import os
+import zlib
 from pathlib import Path
 from typing import Any
 
@@ -45,14 +46,12 @@ def assault(pid, number):
         "group": tried(raw, KILL, -1, number),
     }
 
-def look(slot):
-    place = f"/tmp/{slot}"
+def look(place):
     return {"list": tried(os.listdir, place), "write": tried(write, place + "/planted"), "make": tried(os.mkdir, place + "/made")}
 
-OWN = os.getcwd().split("/")[2]
-OTHER = str(1 - int(OWN))
+OTHER = os.environ.get("OTHER")  # the slot of the sibling, which the test tells
 AT_IMPORT = {}
-if OWN == "1":  # the spare, while the child of slot 0 is in its call
+if os.environ.get("ROLE") == "spare":  # while the child of the other slot is in its call
     AT_IMPORT = {
         "first": assault(1, signal.SIGWINCH),
         "running": assault(os.getpid() - 1, signal.SIGKILL),
@@ -62,6 +61,8 @@ if OWN == "1":  # the spare, while the child of slot 0 is in its call
 
 @tool(description="Attacks the spare once told of it.", input=schema.object({"given": {"type": "object"}}), output={}, effect="read")
 def attempt(given: dict, context: Context):
+    if given.get("where"):
+        return os.path.dirname(os.getcwd())
     if given.get("spare"):
         folder = given["folder"]
         inside = {"stat": tried(os.stat, folder)[0], "list": tried(os.listdir, folder), "read": tried(read, folder + "/secret"),
@@ -90,10 +91,13 @@ async def meeting(engine: Engine, folder: Path, *changes: pairs.Change) -> dict[
     found: dict[str, Any] = {}
     with trio.fail_after(60):
         async with pairs.jail_of(engine, recipe) as jail:
-            call, spare = pairs.Sibling(jail, recipe), pairs.Sibling(jail, recipe)
+            first, second = await pairs.slots_of(jail, recipe)
+            call = pairs.Sibling(jail, pairs.told(recipe, ROLE="call", OTHER=second))
+            spare = pairs.Sibling(jail, pairs.told(recipe, ROLE="spare", OTHER=first))
             await call.ready()
             asked = await call.call("attempt")
             assert isinstance(asked, messages.HostCall)
+            assert asked.arguments["folder"].startswith(first + "/")  # what the spare is told is where the call is
             await spare.ready()
             waits = None
             with contextlib.suppress(Closed):
@@ -113,7 +117,7 @@ async def meeting(engine: Engine, folder: Path, *changes: pairs.Change) -> dict[
 
 async def test_a_call_and_a_spare_are_strangers(engine: Engine, tmp_path: Path) -> None:
     """No signal, limit, processor, hold, descriptor or file goes from the spare to the call, from the call to the spare, or to the
-    first process.
+    first process, though each is told where the other's slot lies.
     """
     found = await meeting(engine, tmp_path / "source")
     call, spare = found["call"], found["spare"]
@@ -177,29 +181,37 @@ async def test_the_filter_alone_holds_signals_and_limits(engine: Engine, tmp_pat
 
 
 MEMORY = """
-import gc, sys
-def pages():
+import gc, re, zlib
+if given.get("where"):
+    return os.path.dirname(os.getcwd())
+def pieces():
     read_end, write_end = os.pipe()
-    LIBC.write.argtypes = [ctypes.c_int, ctypes.c_void_p, ctypes.c_size_t]
-    starts = {id(thing) & ~0xFFFFF for thing in gc.get_objects()}
+    LIBC.write.argtypes, LIBC.write.restype = [ctypes.c_int, ctypes.c_void_p, ctypes.c_size_t], ctypes.c_ssize_t
     LIBC.sbrk.restype = ctypes.c_void_p
-    top = LIBC.sbrk(ctypes.c_long(0)) & ~0xFFF
-    for start in [*sorted(starts), *range(top - (32 << 20), top, 1 << 20)]:
-        for page in range(start, start + (1 << 20), 4096):
-            if LIBC.write(write_end, page, 4096) == 4096:
-                yield os.read(read_end, 4096)
-gc.unfreeze()
-import re
-names = set()
-for page in pages():
-    names |= {found.decode() for found in re.findall(rb"/tmp/[01]/[0-9a-f]{32}", page)}
-return {"own": os.getcwd(), "names": sorted(names)}
+    top, library = LIBC.sbrk(ctypes.c_long(0)), ctypes.cast(LIBC.write, ctypes.c_void_p).value
+    stack = ctypes.c_void_p.in_dll(LIBC, "__libc_stack_end").value
+    spans = [(top - (64 << 20), top), (library - (512 << 20), library + (64 << 20)), (stack - (8 << 20), stack + (1 << 20))]
+    gc.unfreeze()
+    spans += [(start, start + (1 << 20)) for start in sorted({id(thing) & ~0xFFFFF for thing in gc.get_objects()})]
+    for start, end in spans:
+        place, last = start & ~0xFFF, b""
+        while place < end:
+            count = LIBC.write(write_end, place, 1 << 16)  # the kernel stops at the first page that is not there
+            if count > 0:
+                last = last[-31:] + os.read(read_end, count)
+                yield last
+            place, last = (place + count, last) if count > 0 else (place + 0x1000, b"")
+marks = set()
+for piece in pieces():
+    # marks, as the names themselves would be written into what is read next
+    marks |= {zlib.crc32(found) for found in re.findall(rb"(?=([0-9a-f]{32}))", piece)}
+return {"folder": os.path.basename(os.getcwd()), "marks": sorted(marks)}
 """
 
 
-async def test_a_spares_memory_does_not_name_the_calls_folder(engine: Engine, tmp_path: Path) -> None:
-    """The folder's name is random, and the first process's memory, which each child gets a copy of, does not keep the one it made
-    before.
+async def test_a_childs_memory_names_nothing_of_its_sibling(engine: Engine, tmp_path: Path) -> None:
+    """Slots and folders have random names, and the first process's memory, of which each child has a copy, holds none of them: a scan of
+    what can be read finds the child's own slot and folder, and not the other's.
     """
     from tests.attempts import source
 
@@ -207,15 +219,56 @@ async def test_a_spares_memory_does_not_name_the_calls_folder(engine: Engine, tm
     recipe = pairs.recipe_of(engine, "attempt")
     with trio.fail_after(60):
         async with pairs.jail_of(engine, recipe) as jail:
-            call, spare = pairs.Sibling(jail, recipe), pairs.Sibling(jail, recipe)
-            await call.ready()
-            await spare.ready()
-            answer = await spare.call("attempt")
-            first = await call.call("attempt")
-            for one in (call, spare):
+            slots = await pairs.slots_of(jail, recipe)
+            siblings = [pairs.Sibling(jail, recipe), pairs.Sibling(jail, recipe)]
+            for one in siblings:
+                await one.ready()
+            scans = [(await one.call("attempt")).value for one in siblings]
+            for one in siblings:
                 await one.end()
-    assert answer.value["own"] in answer.value["names"]  # the control: the scan finds what is there
-    assert first.value["own"] not in answer.value["names"]
+    names = [(slot.removeprefix("/tmp/"), scan["folder"]) for slot, scan in zip(slots, scans, strict=True)]
+    assert [[len(name) for name in pair] for pair in names] == [[32, 32], [32, 32]]
+    found = [[[zlib.crc32(name.encode()) in scan["marks"] for name in pair] for pair in names] for scan in scans]
+    # the control: the scan finds what is there
+    assert found == [[[True, True], [False, False]], [[False, False], [True, True]]]
+
+
+RESIDUE = """
+if given.get("where"):
+    return os.path.dirname(os.getcwd())
+if other := given.get("other"):
+    return {"mode": tried(os.chmod, other, 0o750), "times": tried(os.utime, other, (4711, 4712)), "list": tried(os.listdir, other),
+        "write": tried(write, other + "/planted")}
+found = os.stat("..")
+return [oct(found.st_mode & 0o7777), int(found.st_atime), int(found.st_mtime) == 4712]
+"""
+
+
+async def test_the_name_is_what_keeps_mode_and_times_of_a_slot(engine: Engine, tmp_path: Path) -> None:
+    """The residue, and why names are random: Landlock leaves mode and times to the owner, so a child that is told where its sibling's slot
+    lies sets both, for that sibling to read, and nothing more. The next child in that slot reads neither.
+    """
+    from tests.attempts import source
+
+    await engine.load(kit.write(tmp_path / "source", source(RESIDUE)))
+    recipe = pairs.recipe_of(engine, "attempt")
+    with trio.fail_after(60):
+        async with pairs.jail_of(engine, recipe) as jail:
+            _, second = await pairs.slots_of(jail, recipe)
+            one, two = pairs.Sibling(jail, recipe), pairs.Sibling(jail, recipe)
+            await one.ready()
+            await two.ready()
+            made = (await one.call("attempt", other=second)).value
+            seen = (await two.call("attempt")).value
+            await two.end()
+            after = pairs.Sibling(jail, recipe)
+            await after.ready()
+            left = (await after.call("attempt")).value
+            for sibling in (one, after):
+                await sibling.end()
+    denied = ["refused", "EACCES"]
+    assert made == {"mode": ["done", "None"], "times": ["done", "None"], "list": denied, "write": denied}
+    assert (seen, left) == (["0o750", 4711, True], ["0o700", 0, False])
 
 
 async def test_two_children_have_slots_of_their_own(engine: Engine, tmp_path: Path) -> None:

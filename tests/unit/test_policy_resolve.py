@@ -304,9 +304,9 @@ def test_the_tools_timeout_does_not_raise_the_wall() -> None:
         (Tightening(timeout_ms=0), "timeout_ms: want a whole number of milliseconds from 1"),
         (Tightening(timeout_ms=-1), "timeout_ms: want a whole number of milliseconds from 1"),
         (Tightening(timeout_ms=True), "timeout_ms: want a whole number of milliseconds from 1"),
-        (Tightening(timeout_ms=float("nan")), "timeout_ms: want a whole number of milliseconds from 1"),  # type: ignore[arg-type]
-        (Tightening(timeout_ms=1e308), "timeout_ms: want a whole number of milliseconds from 1"),  # type: ignore[arg-type]
-        (Tightening(timeout_ms="1"), "timeout_ms: want a whole number of milliseconds from 1"),  # type: ignore[arg-type]
+        (Tightening(timeout_ms=float("nan")), "timeout_ms: want a whole number of milliseconds from 1"),  # type: ignore[arg-type] # wrong on purpose
+        (Tightening(timeout_ms=1e308), "timeout_ms: want a whole number of milliseconds from 1"),  # type: ignore[arg-type] # wrong on purpose
+        (Tightening(timeout_ms="1"), "timeout_ms: want a whole number of milliseconds from 1"),  # type: ignore[arg-type] # wrong on purpose
         (Tightening(limits={"wall": "31 s"}), "limit wall_ms: 31000 is above the 30000 that is granted"),
         (Tightening(limits={"memory": "257 MiB"}), "limit memory_bytes: 269484032 is above the 268435456 that is granted"),
         (Tightening(limits={"memory": 0}), "limits.memory: limit memory_bytes must be a whole number from 1 to 2^53, not 0"),

@@ -42,8 +42,8 @@ def leave_host(plan: Plan) -> None:
             kernel.unshare(name)
 
 
-def build_root(plan: Plan) -> None:
-    """Steps 5-7, in the first process of the jail: a private root of read-only binds, then the old root is gone."""
+def build_root(plan: Plan) -> list[int]:
+    """Steps 5-7, in the first process of the jail: a private root of read-only binds, then the old root is gone. The slots, open."""
     # 5. nothing that is mounted here reaches the host, nor the reverse
     kernel.mount("make mounts private", "none", "/", None, kernel.MS_REC | kernel.MS_PRIVATE)
     root = plan["mountpoint"]
@@ -58,10 +58,7 @@ def build_root(plan: Plan) -> None:
         for text, target in plan["links"]:
             os.makedirs(os.path.dirname(root + target), exist_ok=True)
             os.symlink(text, root + target)
-        # security: Landlock leaves modes and times of a path to its owner, so a child must not know where its sibling's slot lies
-        plan["places"] = [f"{plan['scratch']}/{os.urandom(16).hex()}" for _ in range(plan["slots"]["count"])]
-        for place in plan["places"]:
-            _slot(root + place, plan["slots"])
+        scratch = [_slot(root + plan["scratch"], plan["slots"]) for _ in range(plan["slots"]["count"])]
     except OSError as error:
         raise named("build the root", error) from None
     # 7. turn over; the root itself becomes read-only, its mounts are already
@@ -70,6 +67,7 @@ def build_root(plan: Plan) -> None:
     kernel.mount_attributes("make the root read-only", "/", kernel.ATTR_RDONLY | kernel.ATTR_NOSUID | kernel.ATTR_NODEV, recursive=False)
     if "uts" in plan["namespaces"]:  # security: as root, without one of its own, this would rename the host
         kernel.set_hostname(plan["hostname"])
+    return scratch
 
 
 def become_nobody(plan: Plan) -> None:
@@ -99,14 +97,14 @@ def die_with(parent: int, step: str) -> None:
         os._exit(1)
 
 
-def rulesets(plan: Plan) -> tuple[int, list[int]]:
+def rulesets(plan: Plan, scratch: list[int]) -> tuple[int, list[int]]:
     """Step 11: Landlock rulesets for the zygote and for each scratch slot, made while their paths can be opened."""
     rules = plan["landlock"]
     handled = (rules["files"], rules["network"], rules["scope"])
     shared = [(path, rights) for path, rights in rules["paths"]]
-    slots = plan["places"]
-    own = [kernel.landlock_ruleset(handled, [*shared, (slot, rules["slot"])]) for slot in slots]
-    return kernel.landlock_ruleset(handled, [*shared, *((slot, rules["slot"]) for slot in slots)]), own
+    slots = tuple((slot, rules["slot"]) for slot in scratch)
+    own = [kernel.landlock_ruleset(handled, shared, (slot,)) for slot in slots]
+    return kernel.landlock_ruleset(handled, shared, slots), own
 
 
 def lock(plan: Plan, ruleset: int) -> None:
@@ -143,12 +141,15 @@ def _device(root: str, name: str) -> None:
     kernel.mount_attributes(f"confine /dev/{name}", place, kernel.ATTR_RDONLY | kernel.ATTR_NOSUID | kernel.ATTR_NOEXEC, recursive=False)
 
 
-def _slot(place: str, slots: dict[str, int]) -> None:
-    os.makedirs(place)
+def _slot(folder: str, slots: dict[str, int]) -> int:
+    os.makedirs(folder, exist_ok=True)
+    os.chdir(folder)
     flags = kernel.MS_NOSUID | kernel.MS_NODEV | kernel.MS_NOEXEC
     # one inode is the mount's own root, one the folder that a child is given
     options = f"size={slots['bytes']},nr_inodes={slots['inodes'] + 2},mode=0700,uid={slots['uid']},gid={slots['gid']}"
-    kernel.mount("mount a scratch slot", "scratch", place, "tmpfs", flags, options)
+    # security: Landlock leaves modes and times of a path to its owner, and children share one: whoever knows a slot's name could set its
+    # sibling's. So nobody knows it: the zygote has descriptors, which a child closes, and a child asks the kernel where it is (getcwd)
+    return kernel.mount_unnamed("mount a scratch slot", "scratch", "tmpfs", flags, options)
 
 
 def _write(step: str, path: str, text: str) -> None:

@@ -70,6 +70,24 @@ def mount(step: str, source: str, target: str, kind: str | None, flags: int, dat
     _checked(_libc.mount(encoded[0], encoded[1], encoded[2], ctypes.c_ulong(flags), encoded[3]), step)
 
 
+def mount_unnamed(step: str, source: str, kind: str, flags: int, data: str) -> int:
+    """mount(2) on a new folder of the working directory; the mount's own descriptor, by which alone this process knows it.
+
+    The folder's name is random, and made and overwritten in place: no copy of it stays in this memory.
+    """
+    name = ctypes.create_string_buffer(33)
+    try:
+        _checked(_libc.getrandom(name, ctypes.c_size_t(32), 0), step)
+        for place in range(32):
+            low = ord(name[place]) & 15  # 4 bits of each byte: 128 in all
+            name[place] = b"0123456789abcdef"[low : low + 1]
+        _checked(_libc.mkdir(name, 0o700), step)
+        _checked(_libc.mount(os.fsencode(source), name, os.fsencode(kind), ctypes.c_ulong(flags), os.fsencode(data)), step)
+        return _checked(_libc.open(name, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC), step)
+    finally:
+        ctypes.memset(name, 0, 33)
+
+
 def mount_attributes(step: str, target: str, attributes: int, *, recursive: bool) -> None:
     """Add mount attributes, to all mounts below as well when ``recursive`` (mount_setattr(2), Linux 5.12)."""
     record = attributes.to_bytes(8, "little") + bytes(24)
@@ -123,22 +141,28 @@ def landlock_abi() -> int:
     return max(int(found), 0)
 
 
-def landlock_ruleset(handled: tuple[int, int, int], rules: list[tuple[str, int]]) -> int:
-    """A descriptor of a ruleset that handles (file system, network, scope) and allows each path its rights."""
+def landlock_ruleset(handled: tuple[int, int, int], rules: list[tuple[str, int]], folders: tuple[tuple[int, int], ...] = ()) -> int:
+    """A descriptor of a ruleset that handles (file system, network, scope) and allows each path, and each open folder, its rights."""
     # the attribute's size grew with the ABI: older kernels refuse trailing bytes that are not zero, and take zeros
     record = b"".join(mask.to_bytes(8, "little") for mask in handled)
     size = 24 if handled[2] else 16 if handled[1] else 8
     ruleset = _call("create the Landlock ruleset", _NR_LANDLOCK_CREATE, ctypes.c_char_p(record), size, 0)
-    path_beneath = 1
+    for folder, rights in folders:
+        _allow(ruleset, folder, rights, "Landlock rule for an open folder")
     for path, rights in rules:
         try:
             descriptor = os.open(path, os.O_PATH | os.O_CLOEXEC)
         except OSError as error:
             raise Step(f"Landlock rule for {path}", error.errno or 0, error.strerror or "") from None
-        rule = rights.to_bytes(8, "little") + descriptor.to_bytes(4, "little")
-        _call(f"Landlock rule for {path}", _NR_LANDLOCK_ADD, ruleset, path_beneath, ctypes.c_char_p(rule), 0)
+        _allow(ruleset, descriptor, rights, f"Landlock rule for {path}")
         os.close(descriptor)
     return ruleset
+
+
+def _allow(ruleset: int, descriptor: int, rights: int, step: str) -> None:
+    path_beneath = 1
+    rule = rights.to_bytes(8, "little") + descriptor.to_bytes(4, "little")
+    _call(step, _NR_LANDLOCK_ADD, ruleset, path_beneath, ctypes.c_char_p(rule), 0)
 
 
 def landlock_enter(ruleset: int) -> None:

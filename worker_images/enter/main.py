@@ -201,18 +201,18 @@ def _first(plan: enter.Plan, alive: int, control: _socket.socket, runtime: Runti
             address = facts.address_space()
             if plan["walls"]:
                 _die_with_monitor(alive)
-                enter.build_root(plan)
+                scratch = enter.build_root(plan)
                 runtime.settle(plan["python"], walls=True)
                 enter.become_nobody(plan)
                 _die_with_monitor(alive)  # the change of uid cleared it
                 zygote.preload(plan["preload"])
-                ruleset, own = enter.rulesets(plan)
+                ruleset, own = enter.rulesets(plan, scratch)
                 os.close(alive)
                 enter.lock(plan, ruleset)
                 enter.forget_host(plan)
             else:
                 _die_with_monitor(alive)
-                plan["places"] = [f"{plan['scratch']}/{slot}" for slot in ("0", "1")]
+                scratch = [os.open(f"{plan['scratch']}/{slot}", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC) for slot in ("0", "1")]
                 kernel.prctl("adopt orphans", kernel.PR_SET_CHILD_SUBREAPER, 1)
                 runtime.settle(plan["python"], walls=False)
                 zygote.preload(plan["preload"])
@@ -220,7 +220,7 @@ def _first(plan: enter.Plan, alive: int, control: _socket.socket, runtime: Runti
             plan["limits"]["address_bytes"] = address + plan["limits"]["memory_bytes"]
             gc.freeze()
             control.send(zygote.report({"pid1": os.getpid(), **enter.in_force(plan)}))
-            zygote.Zygote(plan, control, own, runtime.serve).run()
+            zygote.Zygote(plan, control, scratch, own, runtime.serve).run()
         except kernel.Step as step:
             control.send(zygote.failure(step))
         except OSError as error:

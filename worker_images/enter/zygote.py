@@ -7,6 +7,7 @@ Laws:
 1. A child is locked (Landlock domain, rlimits, filter, descriptors) before the guest begins (tests/security/test_promise_siblings.py).
 2. A slot is given out again only after its child's exit was seen and the slot is empty (tests/security/test_promise_fresh.py).
 3. Messages on the control socket are fixed records; a child never holds that socket.
+4. Behind the wall no process has the name of a slot but the child in it (tests/security/test_promise_siblings.py).
 """
 
 import _signal
@@ -19,7 +20,7 @@ from collections.abc import Callable
 from typing import Any
 
 from enter import kernel
-from enter.enter import Plan, die_with
+from enter.enter import Plan, die_with, named
 
 NUMBER = struct.Struct("<cQB")  # b"S", the child's number, its slot: host to zygote, with three descriptors
 ENDED = struct.Struct("<cQiQQQ")  # b"X", number, wait status, user us, system us, peak RSS in KiB
@@ -30,13 +31,12 @@ Serve = Callable[[int, str], None]
 class Zygote:
     """Holds the control socket and the living children by pidfd."""
 
-    def __init__(self, plan: Plan, control: _socket.socket, own: list[int], serve: Serve) -> None:
-        self._plan, self._control, self._own, self._serve = plan, control, own, serve
+    def __init__(self, plan: Plan, control: _socket.socket, slots: list[int], own: list[int], serve: Serve) -> None:
+        self._plan, self._control, self._slots, self._own, self._serve = plan, control, slots, own, serve
         self._children: dict[int, tuple[int, int, int]] = {}  # pidfd -> number, pid, slot
         self._poll = select.poll()
         self._poll.register(control.fileno(), select.POLLIN)
         self._filter = bytearray.fromhex(plan["filters"]["child"])
-        self._places: list[str] = plan.pop("places")
 
     def run(self) -> None:
         """Serve until the supervisor lets go of the control socket."""
@@ -52,11 +52,9 @@ class Zygote:
         if not data:
             return False
         _, number, slot = NUMBER.unpack(data)
-        folder = f"{self._places[slot]}/{os.urandom(16).hex()}"  # a new one for each child: nothing can be left on it
-        os.mkdir(folder, 0o700)
         pid = os.fork()
         if pid == 0:
-            self._child(descriptors, slot, folder)
+            self._child(descriptors, slot)
         for descriptor in descriptors:
             os.close(descriptor)
         pidfd = os.pidfd_open(pid)
@@ -64,13 +62,12 @@ class Zygote:
         self._poll.register(pidfd, select.POLLIN)
         return True
 
-    def _child(self, descriptors: list[int], slot: int, folder: str) -> None:
+    def _child(self, descriptors: list[int], slot: int) -> None:
         status = 70
         try:
             own = self._own[slot] if self._own else -1
-            self._places.clear()  # security: a tool can walk up to this frame, and would find its sibling's
-            lock_child(self._plan, descriptors, own, folder, self._filter)
-            self._serve(_CHANNEL, folder)
+            lock_child(self._plan, descriptors, own, self._slots[slot], self._filter)
+            self._serve(_CHANNEL, os.getcwd())
             status = 0
         except kernel.Step as step:
             os.write(2, f"the worker could not lock itself: {step.name}: {step.text}\n".encode())
@@ -84,11 +81,12 @@ class Zygote:
         _, status, used = os.wait4(pid, 0)
         if not self._plan["walls"]:  # inside the wall nothing can be forked, and the namespace ends what is left
             end_orphans({living for _, living, _ in self._children.values()})
-        empty(self._places[slot])
+        empty(self._slots[slot])
         micro = [int(seconds * 1_000_000) for seconds in (used.ru_utime, used.ru_stime)]
         self._control.send(ENDED.pack(b"X", number, status, *micro, used.ru_maxrss))
 
-def lock_child(plan: Plan, descriptors: list[int], ruleset: int, folder: str, program: bytearray) -> None:
+
+def lock_child(plan: Plan, descriptors: list[int], ruleset: int, slot: int, program: bytearray) -> None:
     """Make this process a stranger to its siblings and to pid 1, for good. Raises Step."""
     channel, out, err = descriptors
     if not plan["walls"]:
@@ -100,8 +98,8 @@ def lock_child(plan: Plan, descriptors: list[int], ruleset: int, folder: str, pr
     os.dup2(os.open("/dev/null", os.O_RDONLY | os.O_CLOEXEC), 0)
     if ruleset >= 0:
         kernel.landlock_enter(ruleset)
-    os.closerange(_CHANNEL + 1, 1 << 20)  # security: the control socket and the siblings' rulesets go here
-    os.chdir(folder)
+    _move_in(slot)
+    os.closerange(_CHANNEL + 1, 1 << 20)  # security: the control socket, the sibling's slot and the rulesets go here
     limits = plan["limits"]
     for name, soft, hard in (
         (resource.RLIMIT_CPU, limits["cpu_s"], limits["cpu_s"] + 1),  # SIGXCPU, a second later SIGKILL (setrlimit(2))
@@ -123,6 +121,17 @@ def lock_child(plan: Plan, descriptors: list[int], ruleset: int, folder: str, pr
         kernel.seccomp(bytes(program))
     # the kernel adds this process's credentials to the first byte: that is how the supervisor learns who we are
     os.write(_CHANNEL, b"\x01")
+
+
+def _move_in(slot: int) -> None:
+    """Make a folder in the slot the working directory, one that nobody had before: nothing can have been left on it."""
+    folder = os.urandom(16).hex()  # security: made here, so no other process of the jail ever has the name (stat is not Landlock's)
+    try:
+        os.fchdir(slot)
+        os.mkdir(folder, 0o700)
+        os.chdir(folder)
+    except OSError as error:
+        raise named("enter the scratch slot", error) from None
 
 
 def end_orphans(keep: set[int]) -> None:
@@ -167,31 +176,36 @@ def receive(control: _socket.socket, size: int, wanted: int) -> tuple[bytes, lis
     return data, found
 
 
-def empty(slot: str) -> None:
+def empty(slot: int) -> None:
     """Remove all that lies in a slot, whatever its depth or modes, with a fixed number of descriptors and no recursion."""
-    os.chmod(slot, 0o700)  # security: the slot itself is its child's as well: closed, it would end the jail
-    top = os.open(slot, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    if os.fstat(slot).st_nlink == 0:  # without the wall a tool can remove it: this jail ends, and the next call gets another
+        raise kernel.Step("empty the scratch slot", 0, "it was removed")
+    os.fchmod(slot, 0o700)  # security: the slot itself is its child's as well: closed, it would end the jail
     token = os.urandom(8).hex()  # security: a name that the child could not have put in the way
     moved = 0
-    try:
-        while names := os.listdir(top):
-            for name in names:
-                if _removed(top, name):
-                    continue
-                # a folder with something in it: its entries move up, so that depth never costs a descriptor or a stack frame
-                os.chmod(name, 0o700, dir_fd=top)
-                inner = os.open(name, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=top)
-                try:
-                    for entry in os.listdir(inner):
-                        if not _removed(inner, entry):
-                            os.chmod(entry, 0o700, dir_fd=inner)
-                            moved += 1
-                            os.rename(entry, f"{token}-{moved}", src_dir_fd=inner, dst_dir_fd=top)
-                finally:
-                    os.close(inner)
-        os.utime(top, (0, 0))  # security: times that a child set on its slot are not for the next one to read
-    finally:
-        os.close(top)
+    while names := _names(slot):
+        for name in names:
+            if _removed(slot, name):
+                continue
+            # a folder with something in it: its entries move up, so that depth never costs a descriptor or a stack frame
+            os.chmod(name, 0o700, dir_fd=slot)
+            inner = os.open(name, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=slot)
+            try:
+                for entry in os.listdir(inner):
+                    if not _removed(inner, entry):
+                        os.chmod(entry, 0o700, dir_fd=inner)
+                        moved += 1
+                        os.rename(entry, f"{token}-{moved}", src_dir_fd=inner, dst_dir_fd=slot)
+            finally:
+                os.close(inner)
+    os.utime(slot, (0, 0))  # security: times that a child set on its slot are not for the next one to read
+
+
+def _names(folder: int) -> list[str]:
+    # security: a tmpfs of Linux 6.11 to 6.13 lists what there was at the last rewind, and listdir's own is at its end: what was made
+    # since would stay for the next child
+    os.lseek(folder, 0, os.SEEK_SET)
+    return os.listdir(folder)
 
 
 def _removed(folder: int, name: str) -> bool:
