@@ -68,7 +68,7 @@ class Engine:
         self._background = trio.open_nursery()
         self._nursery = await self._background.__aenter__()
         self._pool = Pool(self._nursery, self._running_launcher)
-        self._nursery.start_soon(self._retire_idle)
+        self._nursery.start_soon(self._look_after_idle)
         self._preparation = Preparation(launcher.facts, self._state.places)
         self._loading = Loading(self._state.stores, self._state.places, self._preparation, self._pool, image_digest(launcher.facts))
         return self
@@ -150,10 +150,12 @@ class Engine:
                 await send.send(await self._run(name, request, send.send))
 
         try:
-            async with trio.open_nursery() as nursery, receive:
+            async with receive, trio.open_nursery() as nursery:
                 nursery.start_soon(run)
-                yield receive
-                nursery.cancel_scope.cancel()
+                try:
+                    yield receive
+                finally:
+                    nursery.cancel_scope.cancel()  # before the channel closes: the call ends as given up, not as broken
         except BaseExceptionGroup as group:
             raise _only(group) from None
 
@@ -222,10 +224,11 @@ class Engine:
                 self._launcher = await Launcher.start()
             return self._launcher
 
-    async def _retire_idle(self) -> None:
+    async def _look_after_idle(self) -> None:
         while True:
             await trio.sleep(_TICK_SECONDS)
             await self._pool.retire_idle(_keep_seconds)
+            await self._pool.renew_idle()
 
     async def _close_rest(self) -> None:
         with trio.CancelScope(shield=True):

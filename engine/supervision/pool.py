@@ -17,7 +17,7 @@ from engine.policy.model import Pool as PoolBounds
 from engine.supervision import reaper
 from engine.supervision.spare import Recipe, Spare
 from engine.worker.launcher import Launcher
-from engine.worker.native import Jail, NativeChild
+from engine.worker.native import Jail
 
 _SPARE_SECONDS = 600.0  # older ones are replaced before a call sees them
 _FAILURES = 3  # spares in a row that did not come up; then none is made until a call asks
@@ -94,6 +94,19 @@ class Pool:
                 self._idle.remove(seat)
                 await self._retire(seat)
 
+    async def renew_idle(self) -> None:
+        """Replace waiting children that are too old, or that work while they should wait."""
+        for seat in [seat for seat in self._idle if seat.spare is not None and seat.spare.ready.is_set() and _stale(seat.spare)]:
+            if seat in self._idle:
+                self._idle.remove(seat)
+                self._lent.add(seat)  # nobody else may take it meanwhile, and ``close`` must find it
+                try:
+                    await self._renew(seat)
+                finally:
+                    self._lent.discard(seat)
+                    self._idle.insert(0, seat)
+                    self._wake()
+
     async def drain(self, keep: Callable[[Recipe], bool]) -> None:
         """End the idle jails whose recipe is no longer wanted; lent ones end when they come back unhealthy or are evicted."""
         for seat in [seat for seat in self._idle if not keep(seat.recipe)]:
@@ -163,7 +176,7 @@ class Pool:
     async def _renew(self, seat: Seat) -> None:
         """See that the seat has a spare which may serve."""
         old = seat.spare
-        if old is not None and old.child is not None and old.ready.is_set() and _stale(old, old.child):
+        if old is not None and old.child is not None and old.ready.is_set() and _stale(old):
             await reaper.reap(seat.jail, old.child)
             old.child.close()
             seat.spare = None
@@ -205,6 +218,8 @@ class Pool:
                 return
 
 
-def _stale(spare: Spare, child: NativeChild) -> bool:
-    """Whether a spare waited too long, or was ended while it waited: neither is the fault of the call that would get it."""
-    return trio.current_time() - spare.born > _SPARE_SECONDS or (spare.verdict is None and child.gone())
+def _stale(spare: Spare) -> bool:
+    """Whether a spare waited too long, was ended, or does not wait at all: none is the fault of the call that would get it."""
+    if spare.verdict is not None or spare.child is None:
+        return False  # it failed, and the next call is told
+    return trio.current_time() - spare.born > _SPARE_SECONDS or spare.child.gone() or spare.burns()

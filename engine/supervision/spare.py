@@ -21,6 +21,7 @@ from engine.wire.session import Bounds, Session
 from engine.worker.base import End
 from engine.worker.native import Jail, NativeChild
 
+_IDLE_CPU_SECONDS = 0.05  # a minute; a child that blocks on its channel uses none
 LEAVE_SECONDS = 0.25  # for a process that closed its channel to be gone by itself, so that its own exit status is seen
 FAILURES = {
     "exception": "tool_error.exception",
@@ -72,6 +73,7 @@ class Spare:
         self.end: End | None = None
         self.verdict: tuple[str, str] | None = None
         self._wanted = trio.CancelScope()
+        self._watched: tuple[float, float] | None = None  # when it was first looked at while it waited, and its CPU seconds then
 
     async def prepare(self) -> None:
         """Bring it up; never raises but for cancellation, which leaves the child to whoever closes the jail."""
@@ -88,6 +90,16 @@ class Spare:
             self.verdict = (error.code, "; ".join(error.lines))
         finally:
             self.ready.set()
+
+    def burns(self) -> bool:
+        """Whether it has used more CPU than waiting takes, since it was first asked."""
+        cpu = None if self.child is None else self.child.cpu_seconds()
+        if cpu is None:
+            return False
+        now = trio.current_time()
+        if self._watched is None:
+            self._watched = (now, cpu)
+        return cpu - self._watched[1] > _IDLE_CPU_SECONDS * max(1.0, (now - self._watched[0]) / 60)
 
     async def give_up(self) -> None:
         """Stop bringing it up; returns when nothing waits on its descriptors any more, at once when it was ready."""

@@ -20,6 +20,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import psutil
 import trio
 
 from engine.errors import HostError
@@ -126,6 +127,20 @@ class NativeChild:
         """As in ``base.Child``."""
         _kill(self.pidfd)
 
+    def cpu_seconds(self) -> float | None:
+        """CPU time used so far, user and kernel; None when it is gone, or cannot be seen."""
+        if self.pidfd < 0:
+            return None
+        with open(f"/proc/self/fdinfo/{self.pidfd}") as file:  # the kernel's word for the number behind it (pidfd_open(2))
+            pid = next((int(line.split()[1]) for line in file if line.startswith("Pid:")), -1)
+        if pid <= 0:
+            return None
+        try:
+            used = psutil.Process(pid).cpu_times()
+        except psutil.Error:
+            return None
+        return None if self.gone() else used.user + used.system  # the number was its own all the while
+
     def close(self) -> None:
         """Let go of every descriptor of ours."""
         self.release_far()
@@ -227,6 +242,7 @@ class Jail:
                 _kill(pidfd)
                 if pidfd >= 0:
                     await trio.lowlevel.wait_readable(pidfd)
+                    _wait_for_ours(pidfd)
         for child in self._children.values():
             child.end = child.end or End(status=None)
             child.close()
@@ -325,6 +341,14 @@ def _ended(pidfd: int) -> bool:
     poll = select.poll()
     poll.register(pidfd, select.POLLIN)
     return bool(poll.poll(0))
+
+
+def _wait_for_ours(pidfd: int) -> None:
+    """Bury a dead process that came down to us: as process 1 we get the jails of a launcher that was killed."""
+    try:
+        os.waitid(os.P_PIDFD, pidfd, os.WEXITED | os.WNOHANG)
+    except ChildProcessError:
+        return  # the usual case: its own parent does
 
 
 def _kill(pidfd: int) -> None:

@@ -5,10 +5,13 @@ from collections import Counter
 from pathlib import Path
 
 import psutil
+import pytest
 import trio
 
 from engine.host import Engine
 from engine.outcome import Outcome
+from engine.supervision import pool
+from engine.worker.native import NativeChild
 from tests import kit, moments
 
 HANG = "import time\nwhile True: time.sleep(1000)\n"
@@ -313,3 +316,65 @@ async def test_an_import_that_fails_each_time_is_not_tried_without_end(engine: E
             assert (await engine.call("echo", {"word": "x"})).reason == "tool_error.import"
         (seat,) = engine._pool._idle
         assert (seat.failures >= 3, seat.spare) == (True, None)
+
+
+BURNING = """
+import threading
+from engine import tool
+
+def burn():
+    while True:
+        pass
+
+threading.Thread(target=burn, daemon=True).start()
+
+@tool(description="waits badly", effect="read")
+def wait_badly() -> str:
+    return "done"
+"""
+
+
+QUIET = BURNING.replace("    while True:\n        pass", "    return")
+
+
+async def idle_child(engine: Engine, tool: str, source: str, folder: Path) -> NativeChild:
+    """The child that waits for the next call, after one was answered."""
+    outcome = await kit.jailed(engine, folder, source, tool)
+    assert outcome.reason == "ok.done"
+    (seat,) = engine._pool._idle
+    assert seat.spare is not None
+    await seat.spare.ready.wait()
+    assert seat.spare.child is not None
+    return seat.spare.child
+
+
+class TestIdle:
+    """Children that wait for a call."""
+
+    async def test_one_that_works_while_it_waits_is_replaced(self, engine: Engine, tmp_path: Path) -> None:
+        """Judged by its CPU time, twice looked at; the next call is answered by another one."""
+        with trio.fail_after(60):
+            child = await idle_child(engine, "wait_badly", BURNING, tmp_path / "source")
+            await engine._pool.renew_idle()
+            started = child.cpu_seconds() or 0.0
+            while (child.cpu_seconds() or 0.0) < started + 0.2:
+                await trio.sleep(0.01)
+            await engine._pool.renew_idle()
+            assert child.gone() or child.pidfd < 0
+            assert (await engine.call("wait_badly", {})).value == "done"
+
+    async def test_one_that_waits_quietly_stays(self, engine: Engine, tmp_path: Path) -> None:
+        """The control: looked at as often, it is not replaced."""
+        with trio.fail_after(60):
+            child = await idle_child(engine, "wait_badly", QUIET, tmp_path / "source")
+            for _ in range(3):
+                await engine._pool.renew_idle()
+            assert not child.gone()
+
+    async def test_one_that_is_too_old_is_replaced(self, engine: Engine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        """Before a call sees it."""
+        with trio.fail_after(60):
+            child = await idle_child(engine, "wait_badly", QUIET, tmp_path / "source")
+            monkeypatch.setattr(pool, "_SPARE_SECONDS", -1.0)
+            await engine._pool.renew_idle()
+            assert child.pidfd < 0
