@@ -113,7 +113,15 @@ def _own_cgroup_view(details: dict[str, Any]) -> Found:
 
 def _private_root(details: dict[str, Any]) -> Found:
     _leave(details, "uts", "mount")
-    empty = {"mountpoint": details["mountpoint"], "binds": [], "devices": [], "links": [], "slots": {"count": 0}, "hostname": "probe"}
+    empty = {
+        "mountpoint": details["mountpoint"],
+        "binds": [],
+        "devices": [],
+        "links": [],
+        "slots": {"count": 0},
+        "namespaces": ["uts"],
+        "hostname": "probe",
+    }
     enter.build_root(empty)
     seen = os.listdir("/")
     try:
