@@ -33,7 +33,7 @@ def of_host(runtime: Runtime, cgroups: dict[str, str]) -> dict[str, Any]:
         "stdlib": runtime.stdlib,
         "stdlib_inside": inside_stdlib(),
         "standard_modules": sorted(sys.stdlib_module_names),
-        "libraries": _libraries(runtime.stdlib),
+        "libraries": _libraries(runtime.own_folders),
         "links": [[os.readlink(path), path] for path in ("/lib", "/lib64", "/usr/lib64") if os.path.islink(path)],
         "cgroups": sorted(cgroups),
     }
@@ -91,14 +91,19 @@ def _peer_pidfd() -> bool:
         other.close()
 
 
-def _libraries(stdlib: str) -> list[str]:
-    """Folders that hold the shared libraries mapped now; one that also holds the standard library is left out."""
+def _libraries(own: tuple[str, ...]) -> list[str]:
+    """Folders that hold the shared libraries mapped now.
+
+    One of our own, one below such a one or around it is left out: what was loaded from there was not loaded for the tool.
+    """
     found = set()
     with open("/proc/self/maps") as maps:
         for line in maps:
             path = line.split(maxsplit=5)[5].strip() if line.count("/") else ""
             if ".so" in os.path.basename(path) and path.startswith("/"):
                 found.add(os.path.dirname(path))
-    return sorted(
-        folder for folder in found if not folder.startswith(stdlib) and not stdlib.startswith(folder + "/") and "-packages" not in folder
-    )
+    return sorted(folder for folder in found if not any(_within(folder, one) or _within(one, folder) for one in own))
+
+
+def _within(folder: str, other: str) -> bool:
+    return folder == other or folder.startswith(other + "/")

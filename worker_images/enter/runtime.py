@@ -43,6 +43,7 @@ class Runtime:
             (images, GUEST_ROOT),
             (package_folder, f"{GUEST_ROOT}/packages"),
         ]
+        self.own_folders = tuple(os.path.realpath(old) for old, _ in self._moves)
         self._prefix = sys.prefix
         _relocate(self._moves)
         for module in hidden:  # alive through the codec
@@ -55,7 +56,8 @@ class Runtime:
     def settle(self, path: list[str], *, walls: bool) -> None:
         """Point the interpreter at a jail's paths, or back at the host's own without the wall; imports are answered from there."""
         if walls:
-            self._moves, self._prefix, self.stdlib = [], PYTHON_ROOT, inside_stdlib()  # a child could read where on the host it came from
+            # a child could read where on the host it came from
+            self._moves, self.own_folders, self._prefix, self.stdlib = [], (), PYTHON_ROOT, inside_stdlib()
         else:
             _relocate([(new, old) for old, new in self._moves])
         sys.path[:] = path

@@ -29,12 +29,18 @@ class Link:
     def __init__(self, descriptor: int, codec: wire.Codec) -> None:
         self._descriptor, self._codec = descriptor, codec
         self._reader = wire.Reader()
+        # made while there is memory for it
+        self._last_words = codec.pack(wire.FAILURE, ["exception", "MemoryError", "and no memory was left to say more"])
 
     def send(self, number: int, fields: list[Any]) -> None:
         """Write one whole frame. Raises ValueError when the fields are not plain data."""
         frame = memoryview(self._codec.pack(number, fields))
         while frame:
             frame = frame[os.write(self._descriptor, frame) :]
+
+    def send_last_words(self) -> None:
+        """Say that memory ran out, when there is none left to say it with."""
+        os.write(self._descriptor, self._last_words)
 
     def receive(self, *, wait: bool) -> tuple[int, list[Any]] | None:
         """The next frame from the host; a host that is gone ends this process."""
@@ -139,9 +145,24 @@ def _guarded(link: Link, kind: str, act: Callable[[], object]) -> bool:
         _fail(link, "exit", "SystemExit", _text(end))
     except BaseException as error:  # the tool may raise anything, on purpose
         kind = "declaration" if kind == "import" and isinstance(error, DeclarationError) else kind
-        _trace(error)
-        _fail(link, kind, _name(error), _text(error))
+        try:
+            _forget(error)
+            _trace(error)
+            _fail(link, kind, _name(error), _text(error))
+        except MemoryError:
+            link.send_last_words()
     return False
+
+
+def _forget(error: BaseException) -> None:
+    """When memory ran out, let go of what the tool's frames hold of it: nobody will look at them again."""
+    trace = error.__traceback__ if isinstance(error, MemoryError) else None
+    while trace is not None:
+        try:
+            trace.tb_frame.clear()
+        except RuntimeError:
+            pass  # one of ours, still running
+        trace = trace.tb_next
 
 
 def _fail(link: Link, kind: str, name: str, message: str) -> None:
