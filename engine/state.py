@@ -5,14 +5,17 @@ Not its job: what is kept in the parts (``staging``, ``results``).
 Laws:
 1. A state folder is ours alone: owned by this user, closed to others, no link (tests/unit/test_state.py).
 2. Several engines may use one folder at once (tests/e2e/test_two_engines.py).
+3. What a killed engine left is removed by the next one that finds nobody using it (tests/unit/test_state.py).
 """
 
 import dataclasses
+import fcntl
 import hashlib
 import os
 import shutil
 import stat
 import tempfile
+import time
 from pathlib import Path
 
 import platformdirs
@@ -21,6 +24,10 @@ from engine.errors import HostError
 from engine.jail.facts import HostFacts
 from engine.jail.plan import Places
 from engine.places import data_dir
+from engine.staging import sealed
+
+_PREFIX = "stockade-"
+_NEW_SECONDS = 60.0  # between making a temporary folder and locking it lie microseconds
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -40,11 +47,15 @@ class State:
     ephemeral: bool
     stores: Stores
     places: Places
+    lock: int = dataclasses.field(compare=False)  # shared, on the folder: who finds it free knows that no engine uses it (flock(2))
 
     def close(self) -> None:
         """Remove what was only for this engine."""
-        if self.ephemeral:
-            shutil.rmtree(self.folder, onerror=_open_and_retry)
+        try:
+            if self.ephemeral:
+                _remove(self.folder)
+        finally:
+            os.close(self.lock)
 
 
 def open_state(wanted: Path | None, policies: Path) -> State:
@@ -57,8 +68,9 @@ def open_state(wanted: Path | None, policies: Path) -> State:
     usual = Path(platformdirs.user_state_path("stockade"))
     if usual.is_absolute() and _claim(usual) is None:  # a user without a home has a relative one
         return _state(usual.resolve(), policies, ephemeral=False)
+    _sweep_temporary(Path(tempfile.gettempdir()))
     try:
-        made = Path(tempfile.mkdtemp(prefix="stockade-"))
+        made = Path(tempfile.mkdtemp(prefix=_PREFIX))
     except OSError as error:
         raise HostError("refused.storage", f"no temporary state folder: {error.strerror}: give state_dir, or set TMPDIR") from None
     return _state(made, policies, ephemeral=True)
@@ -79,10 +91,48 @@ def _state(folder: Path, policies: Path, *, ephemeral: bool) -> State:
     mountpoint, empty, scratch = folder / "root", folder / "empty", folder / "scratch"
     for part, mode in ((scratch, 0o700), (mountpoint, 0o700), (empty, 0o555), (folder / "journal", 0o700)):
         _part(part, mode)
+    lock = _locked(folder, scratch)
     engine = Path(__file__).resolve().parent
     places = Places(engine=engine, mountpoint=mountpoint, empty=empty, syscalls=policies / "syscalls", scratch=scratch)
     stores = Stores(stage=folder / "stage", layers=folder / "layers", policies=policies)
-    return State(folder=folder, ephemeral=ephemeral, stores=stores, places=places)
+    return State(folder=folder, ephemeral=ephemeral, stores=stores, places=places, lock=lock)
+
+
+def _locked(folder: Path, scratch: Path) -> int:
+    """The lock of an engine on its folder. One that finds it free first removes what killed engines left in scratch."""
+    lock = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        for left in scratch.iterdir():
+            _remove(left)
+        for store in ("stage", "layers"):
+            sealed.sweep(folder / store)
+    except OSError:
+        pass  # another engine uses it, or what was left cannot be removed: neither keeps this one from working
+    fcntl.flock(lock, fcntl.LOCK_SH)
+    return lock
+
+
+def _sweep_temporary(parent: Path) -> None:
+    """Remove the temporary state folders of engines that were killed: ours, and locked by nobody."""
+    for left in parent.glob(f"{_PREFIX}*"):
+        try:
+            if left.lstat().st_uid != os.geteuid() or time.time() - left.lstat().st_mtime < _NEW_SECONDS:
+                continue  # somebody else's, or one that is just being made and not locked yet
+            lock = os.open(left, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+        except OSError:
+            continue
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            _remove(left)
+        except OSError:
+            continue
+        finally:
+            os.close(lock)
+
+
+def _remove(folder: Path) -> None:
+    shutil.rmtree(folder, onerror=_open_and_retry)
 
 
 def _claim(folder: Path) -> str | None:

@@ -2,6 +2,7 @@
 
 import dataclasses
 import os
+import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
@@ -201,3 +202,36 @@ class TestImage:
             digests.append(state.image_digest(hosts.FACTS))
         assert len(set(digests)) == len(files)  # the first one, and one for each but the README
         assert digests[-1] == digests[-2]
+
+
+class TestLeftBehind:
+    """What engines that were killed could not remove."""
+
+    def test_scratch_of_nobody_is_removed(self, tmp_path: Path) -> None:
+        """Whatever its modes; while another engine uses the folder nothing is touched."""
+        first = state.open_state(tmp_path / "state", POLICIES)
+        left = first.folder / "scratch" / "worker-left"
+        (left / "0" / "closed").mkdir(parents=True)
+        (left / "0" / "closed").chmod(0)
+        state.open_state(tmp_path / "state", POLICIES).close()
+        assert left.exists()
+        first.close()
+        state.open_state(tmp_path / "state", POLICIES).close()
+        assert not left.exists()
+
+    def test_temporary_folders_of_nobody_are_removed(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        """One that is locked, one that is new and other folders stay."""
+        monkeypatch.setenv("TMPDIR", str(tmp_path))
+        monkeypatch.setattr(tempfile, "tempdir", None)
+        monkeypatch.setattr("platformdirs.user_state_path", lambda name: Path("relative"))
+        used = state.open_state(None, POLICIES)
+        killed, new, other = (tmp_path / name for name in ("stockade-killed", "stockade-new", "other"))
+        for place in (killed, new, other):
+            (place / "stage").mkdir(parents=True)
+        for place in (used.folder, killed, other):
+            os.utime(place, (0, 0))
+        mine = state.open_state(None, POLICIES)
+        assert {place.name for place in tmp_path.iterdir()} == {used.folder.name, mine.folder.name, "stockade-new", "other"}
+        for made in (used, mine):
+            made.close()
+        assert {place.name for place in tmp_path.iterdir()} == {"stockade-new", "other"}
