@@ -21,8 +21,7 @@ from engine.events import LogRecord, PartialResult, Progress, ToolEvent, ToolOut
 from engine.outcome import Outcome, Settlement, Usage
 from engine.preparing import LoadedTool, Preparation, Prepared
 from engine.results.receipts import Happened, Journal, Setting, receipt
-from engine.supervision import reaper
-from engine.supervision.deadline import Deadline
+from engine.supervision import deadline, reaper
 from engine.supervision.pool import Pool, Seat
 from engine.supervision.pump import Closed, Pump
 from engine.supervision.spare import LEAVE_SECONDS, failed
@@ -100,8 +99,13 @@ class Call:
             self._settlement.settle("engine_failed.bug", f"{type(error).__name__} in the engine")
             raise
         finally:
-            await self._leave()
-            outcome = self._conclude((trio.current_time() - started) * 1000)
+            try:
+                await self._leave()
+            except errors.HostError as error:  # something would not end: said on the receipt, and louder than the outcome
+                self._violations += error.lines
+                raise
+            finally:
+                outcome = self._conclude((trio.current_time() - started) * 1000)
         return outcome
 
     async def _steps(self, emit: Emit) -> None:
@@ -109,8 +113,7 @@ class Call:
         arguments = self._tool.checked_arguments(self._request.arguments)
         self._prepared = self._preparation.prepare(self._tool, self._request)
         limits = self._prepared.resolved.limits
-        deadline = Deadline.of(limits.wall_ms)
-        with trio.CancelScope(deadline=deadline.wall) as scope:
+        with trio.CancelScope(deadline=deadline.after(limits.wall_ms)) as scope:
             self._seat = await self._pool.lease(self._prepared.recipe, self._prepared.resolved.pool)
             self._enforced = self._seat.jail.enforced
             pump = await self._ready(self._seat)
@@ -193,15 +196,17 @@ class Call:
             return
         with trio.CancelScope(shield=True):
             spare, seat.spare = seat.spare, None
-            if spare is not None:
-                await spare.give_up()
-            if spare is not None and spare.child is not None:
-                self._end = self._end or spare.end or await reaper.reap(seat.jail, spare.child)
-                self._take_output(spare.pump)
-                spare.child.close()
-                await self._pool.give_back(seat, healthy=self._healthy())
-            else:
-                await self._pool.give_back(seat, healthy=False)
+            healthy = False
+            try:
+                if spare is not None:
+                    await spare.give_up()
+                if spare is not None and spare.child is not None:
+                    self._end = self._end or spare.end or await reaper.reap(seat.jail, spare.child)
+                    self._take_output(spare.pump)
+                    spare.child.close()
+                    healthy = self._healthy()
+            finally:
+                await self._pool.give_back(seat, healthy=healthy)
 
     def _healthy(self) -> bool:
         """Whether the jail may serve again: not after a violation, a crash, or when the engine is not sure of anything."""

@@ -57,11 +57,15 @@ class Engine:
         self._quiet = trio.Event()  # closing, and no call is left
 
     async def __aenter__(self) -> "Engine":
-        """Start the launcher; nothing of any tool runs yet."""
+        """Start the launcher; nothing of any tool runs yet. Raises RequestError for an engine that was opened before."""
+        if hasattr(self, "_state"):
+            raise error_for("refused.request", "an engine is opened once: make another one")
         self._state = open_state(self._wanted_state, self._policies)
         try:
             self._journal = Journal(self._state.folder / "journal", ephemeral=self._state.ephemeral)
             launcher = await self._running_launcher()
+            self._preparation = Preparation(launcher.facts, self._state.places)
+            self._loading = Loading(self._state.stores, self._state.places, self._preparation, image_digest(launcher.facts))
         except BaseException:
             await self._close_rest()
             raise
@@ -69,8 +73,6 @@ class Engine:
         self._nursery = await self._background.__aenter__()
         self._pool = Pool(self._nursery, self._running_launcher)
         self._nursery.start_soon(self._look_after_idle)
-        self._preparation = Preparation(launcher.facts, self._state.places)
-        self._loading = Loading(self._state.stores, self._state.places, self._preparation, self._pool, image_digest(launcher.facts))
         return self
 
     async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
@@ -100,7 +102,7 @@ class Engine:
             raise error_for("refused.worker_kind", f"worker kind {worker!r} is not part of this build: use auto or native")
         place = Path(source)
         chosen = self._policy if policy is None else load_policy(policy, self._policies)
-        tools = await self._loading.load(await self._running_launcher(), place, chosen)
+        tools = await self._opened().load(await self._running_launcher(), self._pool, place, chosen)
         known = _real(place)
         taken = [made.name for made in tools if self._sources.get(made.name, known) != known]
         if taken:
@@ -109,8 +111,8 @@ class Engine:
             del self._tools[name], self._sources[name]
         for made in tools:
             self._tools[made.name], self._sources[made.name] = made, known
-        wanted = {id(made.loaded.bundle): made.loaded.bundle.digest for made in self._tools.values()}
-        await self._pool.drain(lambda recipe: recipe.init.bundle in wanted.values())
+        wanted = {made.loaded.bundle.digest for made in self._tools.values()}
+        await self._pool.drain(lambda recipe: recipe.init.bundle in wanted)
         return [made.declaration for made in tools]
 
     async def call(
@@ -167,7 +169,7 @@ class Engine:
     async def stage(self, source: str | Path, *, policy: str | Path | None = None) -> tuple[Loaded, Graph]:
         """A source's bundle and graph, found by parsing alone: nothing of it runs, and no tool of it can be called. Raises as ``load``."""
         chosen = self._policy if policy is None else load_policy(policy, self._policies)
-        return await self._loading.stage(await self._running_launcher(), Path(source), chosen)
+        return await self._opened().stage(await self._running_launcher(), Path(source), chosen)
 
     def loaded(self, name: str) -> LoadedTool:
         """The loaded tool of that name. Raises RequestError ``refused.unknown_tool``."""
@@ -214,12 +216,17 @@ class Engine:
             if self._closing.is_set() and not self._calls:
                 self._quiet.set()
 
+    def _opened(self) -> Loading:
+        if self._closing.is_set() or not hasattr(self, "_loading"):
+            raise error_for("refused.request", "the engine is not open: load within `async with Engine() as engine`")
+        return self._loading
+
     async def _running_launcher(self) -> Launcher:
         """The launcher, a new one when the last died."""
         async with self._turn:
             if self._launcher is not None and self._launcher.dead:
-                await self._launcher.close()
-                self._launcher = None
+                dead, self._launcher = self._launcher, None
+                await dead.close()
             if self._launcher is None:
                 self._launcher = await Launcher.start()
             return self._launcher
@@ -232,13 +239,15 @@ class Engine:
 
     async def _close_rest(self) -> None:
         with trio.CancelScope(shield=True):
-            if self._launcher is not None:
-                await self._launcher.close()
             try:
-                if hasattr(self, "_journal"):
-                    self._journal.close()
+                if self._launcher is not None:
+                    await self._launcher.close()
             finally:
-                self._state.close()
+                try:
+                    if hasattr(self, "_journal"):
+                        self._journal.close()
+                finally:
+                    self._state.close()
 
 
 def _keep_seconds(seat: Seat) -> float:

@@ -9,7 +9,6 @@ Laws:
 
 import dataclasses
 import os
-import tomllib
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -21,7 +20,7 @@ from engine.declaration import Declaration, check_all
 from engine.errors import EngineError
 from engine.jail.plan import Places
 from engine.outcome import error_for
-from engine.policy.load import describe_policy
+from engine.policy.load import describe_policy, load_preload
 from engine.policy.model import Policy
 from engine.policy.resolve import Tightening, resolve_describe
 from engine.preparing import Loaded, LoadedTool, Preparation
@@ -42,19 +41,20 @@ GUEST_NAMES = frozenset({"engine", "guest", "enter"})
 
 
 class Loading:
-    """Loads sources with one launcher and pool."""
+    """Loads sources on one host. Raises PolicyError when the policy of describing or the list of modules to preload cannot be read."""
 
-    def __init__(self, stores: Stores, places: Places, preparation: Preparation, pool: Pool, image: str) -> None:
-        self._stores, self._places, self._preparation, self._pool, self._image = stores, places, preparation, pool, image
+    def __init__(self, stores: Stores, places: Places, preparation: Preparation, image: str) -> None:
+        self._stores, self._places, self._preparation, self._image = stores, places, preparation, image
         self._describe = describe_policy(stores.policies)
-        self._preload = tuple(tomllib.loads((stores.policies / "preload.toml").read_text(encoding="utf-8"))["modules"])
+        self._preload = load_preload(stores.policies)
         self._described: dict[str, tuple[Declaration, ...]] = {}
 
     async def stage(self, launcher: Launcher, source: Path, policy: Policy) -> tuple[Loaded, graph.Graph]:
         """The source as a bundle with its layers found, and its graph; nothing is described yet. Raises a ``refused.*`` error."""
         async with open_parser(launcher, self._places) as parse:
-            closed = await graph.close_graph(source, parse, standard=launcher.facts.standard_modules, reserved=GUEST_NAMES)
-        found = self._layers(closed.layers, policy)
+            standard = launcher.facts.standard_modules
+            closed = await graph.close_graph(source, parse, trio.to_thread.run_sync, standard=standard, reserved=GUEST_NAMES)
+        found = self._layers(closed.layers, policy, launcher.facts.python)
         if lines := graph.unmet(closed, frozenset().union(*(layer.modules for layer in found))):
             raise error_for("refused.source_import", *lines)
         made = await trio.to_thread.run_sync(bundle.publish, closed, self._stores.stage)
@@ -64,29 +64,32 @@ class Loading:
         loaded = Loaded(bundle=made, layers=found, policy=policy, declarations="", preload=preload, image=self._image, inode=place.st_ino)
         return loaded, closed
 
-    async def load(self, launcher: Launcher, source: Path, policy: Policy) -> list[LoadedTool]:
+    async def load(self, launcher: Launcher, pool: Pool, source: Path, policy: Policy) -> list[LoadedTool]:
         """The source's tools. Raises a ``refused.*`` error, or the error of the verdict that describing it ended with."""
         staged, closed = await self.stage(launcher, source, policy)
         key = canonical.digest([staged.bundle.digest, [layer.digest for layer in staged.layers], self._image])
         if key not in self._described:
-            self._described[key] = check_all(await self._ask(staged))
+            self._described[key] = check_all(await self._ask(staged, pool))
         declarations = self._described[key]
         _compare(closed, declarations)
         loaded = dataclasses.replace(staged, declarations=canonical.digest([made.data for made in declarations]))
         return [LoadedTool(made, loaded) for made in declarations]
 
-    def _layers(self, names: Sequence[str], policy: Policy) -> tuple[layers.Layer, ...]:
+    def _layers(self, names: Sequence[str], policy: Policy, python: str) -> tuple[layers.Layer, ...]:
         refused = [name for name in names if name not in policy.grants.layers]
         if refused:
             raise error_for("refused.not_granted", *(f"layer {name} is not granted by policy {policy.name}" for name in refused))
-        return tuple(layers.find(name, self._stores.layers) for name in names)
+        found = tuple(layers.find(name, self._stores.layers) for name in names)
+        for layer in found:
+            layers.check_python(layer, python)
+        return found
 
-    async def _ask(self, staged: Loaded) -> list[Any]:
+    async def _ask(self, staged: Loaded, pool: Pool) -> list[Any]:
         """What a jailed child says that the source declares."""
         names = [layer.name for layer in staged.layers]
         resolved = resolve_describe(self._describe, staged.policy, names, Tightening())
         prepared = self._preparation.prepared(resolved, staged, tenant=None, describing=True)
-        seat = await self._pool.lease(prepared.recipe, resolved.pool)
+        seat = await pool.lease(prepared.recipe, resolved.pool)
         told: list[Any] | None = None
         verdict = ("limit_exceeded.wall", f"the source was not described within {resolved.limits.wall_ms} ms")
         stderr = ""
@@ -108,9 +111,7 @@ class Loading:
                 if seat.spare is not None and seat.spare.pump is not None:
                     seat.spare.pump.drain()
                     stderr = seat.spare.pump.captured["stderr"].text()
-                await self._pool.give_back(seat, healthy=False)
-                if seat.spare is not None and seat.spare.child is not None:
-                    seat.spare.child.close()  # one that ended before it was ready is not the jail's any more
+                await pool.give_back(seat, healthy=False)
         if told is None:
             raise _refusal(verdict, stderr)
         return told

@@ -1,6 +1,6 @@
 """Where the project's own data lies: in a checkout beside ``engine/``, in a wheel below ``engine/_data/``.
 
-Not its job: the user's state folder (``host.py``), reading what lies there.
+Not its job: the user's state folder (``state.py``), reading what lies there.
 """
 
 from pathlib import Path

@@ -65,8 +65,10 @@ def open_state(wanted: Path | None, policies: Path) -> State:
         if problem is not None:
             raise HostError("refused.storage", f"the state folder cannot be used: {problem}")
         return _state(wanted.resolve(), policies, ephemeral=False)
-    usual = Path(platformdirs.user_state_path("stockade"))
-    if usual.is_absolute() and _claim(usual) is None:  # a user without a home has a relative one
+    usual, home = Path(platformdirs.user_state_path("stockade")), Path(os.path.expanduser("~"))
+    # a user without a home has a relative folder, or one in a home that is not there: root could make it, but it is not ours to make
+    homeless = not usual.is_absolute() or (usual.is_relative_to(home) and not home.is_dir())
+    if not homeless and _claim(usual) is None:
         return _state(usual.resolve(), policies, ephemeral=False)
     _sweep_temporary(Path(tempfile.gettempdir()))
     try:

@@ -113,6 +113,11 @@ def _dotted(value: Any) -> str | None:
     return None if good else "must be a dotted Python name without <locals>: declare a function at the top of a module"
 
 
+def _module(value: Any) -> str | None:
+    good = type(value) is str and _dotted(value.removesuffix(".*")) is None
+    return None if good else "must name a module, such as plugins.one, or all of a package, such as plugins.*"
+
+
 def _data_path(value: Any) -> str | None:
     problem = _prose(512, lines=False)(value)
     if problem is not None:
@@ -213,7 +218,7 @@ FIELDS: Mapping[str, Check] = {
     "cacheable": _flag,
     "open_world": _flag,
     "meta": _meta,
-    "includes": _many(_dotted, "names of modules", 1024),
+    "includes": _many(_module, "names of modules", 1024),
     "data": _many(_data_path, "paths", 1024),
     "layers": _many(_layer, "names of layers"),
     "network": _network,

@@ -11,7 +11,7 @@ Laws:
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Generic, NoReturn, ParamSpec, Protocol, TypeVar, cast
+from typing import Any, Generic, NoReturn, ParamSpec, Protocol, TypeVar
 
 from engine.authoring import rules, signature
 from engine.errors import DeclarationError
@@ -187,8 +187,3 @@ def _dict(given: Any) -> Any:
 
 def _refuse(name: str, lines: list[str]) -> NoReturn:
     raise DeclarationError(*(f"tool {name}: {line}" for line in lines))
-
-
-def as_tool(value: object) -> Tool[..., Any] | None:
-    """The value when it is a declared tool, for whoever collects the tools of a module."""
-    return cast("Tool[..., Any]", value) if isinstance(value, Tool) else None

@@ -4,7 +4,7 @@ Its job: run one async command and give back its answer, or raise ``Interrupted`
 Not its job: what cleaning up is (``Engine``), the exit code (``cli.py``).
 Laws:
 1. A signal never ends the process while something of a call is alive (tests/e2e/test_cli_signals.py).
-2. What a command raises comes out as it was raised, not wrapped in a group.
+2. What a command raises comes out as it was raised, not wrapped in a group (tests/e2e/test_cli_run.py).
 """
 
 import signal

@@ -231,8 +231,8 @@ def _filters(folder: Path, machine: str) -> dict[str, Any]:
     """Both filters as the launcher takes them, compiled once for a policy folder."""
     profiles = syscalls.load_profiles(folder)
     arch = syscalls.Arch(machine)
-    jail = _compiled(profiles, ("compute", "scratch", "zygote"), arch)
-    child = _compiled(profiles, ("compute", "scratch", "child"), arch)
+    jail = _compiled(profiles, syscalls.JAIL, arch)
+    child = _compiled(profiles, syscalls.CHILD, arch)
     return {"jail": jail.blob.hex(), "child": child.blob.hex(), "tgid": list(child.tgid_offsets)}
 
 

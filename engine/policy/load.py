@@ -1,12 +1,15 @@
 """Policy files to ``Policy``: the only reader of files on this floor.
 
-Its job: strict TOML (unknown keys, values, duplicates, missing reasons refuse with file and key), ``extends``, the list of denied names.
+Its job: strict TOML (unknown keys, values, duplicates, missing reasons refuse with file and key), ``extends``, the list of denied
+names, the list of modules to preload.
 Not its job: what the values mean together (``model.py``), where the folder is (``places.py``).
 Laws:
 1. Every entry is ``key = { value = ..., reason = "..." }`` with a reason in words (tests/unit/test_policy_load.py).
-2. A file starts from what it extends, else from nothing granted, the default limits and the required protections.
+2. A file starts from what it extends, else from nothing granted, the default limits and the required protections
+   (tests/unit/test_policy_load.py).
 3. Loosenings are never inherited: each file that needs one names it, so that its reader sees it (tests/unit/test_policy_load.py).
-4. Each file of a chain is a valid policy by itself, so a mistake is reported with the file it stands in.
+4. Each file of a chain is a valid policy by itself, so a mistake is reported with the file it stands in
+   (tests/unit/test_policy_load.py).
 """
 
 import dataclasses
@@ -82,6 +85,22 @@ def load_denied(policies: Path) -> DeniedNames:
     if lines:
         raise _error(path, lines)
     return DeniedNames(**{kind: frozenset(shapes) for kind, shapes in found.items()})
+
+
+def load_preload(policies: Path) -> tuple[str, ...]:
+    """The standard modules that a worker's first process may import beforehand. Raises PolicyError naming file and key."""
+    path = policies / "preload.toml"
+    modules = _read(path).get("modules")
+    if not isinstance(modules, dict):
+        raise _error(path, ["modules: want a table of module names"])
+    lines = [
+        f'modules.{name}: want {{ fork_us = ..., reason = "..." }} with these two keys and no other'
+        for name, entry in modules.items()
+        if not isinstance(entry, dict) or entry.keys() != {"fork_us", "reason"} or not name.isidentifier()
+    ]
+    if lines:
+        raise _error(path, lines)
+    return tuple(modules)
 
 
 def _shapes(kind: str, key: str, value: object) -> list[str]:

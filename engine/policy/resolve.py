@@ -183,7 +183,7 @@ class Resolved:
 
 
 def resolve(policy: Policy, asked: Asked, caller: Tightening) -> Resolved:
-    """What this call gets. Raises the error of the first reason to refuse: mode, permission, credentials, network, other grants, caller."""
+    """What this call gets. Raises the first reason to refuse: mode, permission, effect, approval, credentials, grants, network, caller."""
     _check_mode(policy, asked, caller)
     _check_credentials(policy, asked)
     _check_grants(policy, asked)

@@ -1,11 +1,12 @@
 """Names that no policy can hand to a worker, and the few names a credential capability stands for.
 
 Its job: whether a name may be a variable of a worker, in whatever spelling; which names belong to which capability.
-Not its job: reading ``policies/denied_secrets.toml`` (``load.py``), values (``staging/environ.py`` and the vault).
+Not its job: reading ``policies/denied_secrets.toml`` (``load.py``), values (``staging/environ.py``).
 Laws:
 1. A name is denied in every spelling: case, separators, prefix, suffix, look-alikes (tests/security/test_environment_names.py).
 2. A shape list that is empty, repeated, in capitals or has a wildcard refuses (tests/unit/test_policy_denied.py).
-3. The list is a second lock: names that match no shape are absent as well, because the environment is built from nothing.
+3. The list is a second lock: names that match no shape are absent as well, because the environment is built from nothing
+   (tests/security/test_promise_environment.py).
 """
 
 import dataclasses

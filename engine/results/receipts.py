@@ -6,7 +6,7 @@ Laws:
 1. Every call that named a known tool has a receipt, a refused one too (tests/contract/test_receipts.py).
 2. A receipt holds digests of values, never the values (tests/contract/test_receipts.py).
 3. A full disk loses neither an answer nor a receipt: what is owed is written before the next call starts (tests/e2e/test_storage.py).
-3. A line of the journal is a whole receipt, or half of one that a full disk cut; what follows it is whole (tests/unit/test_receipts.py).
+4. A line of the journal is a whole receipt, or half of one that a full disk cut; what follows it is whole (tests/unit/test_receipts.py).
 """
 
 import dataclasses
@@ -118,6 +118,8 @@ class Journal:
         return problem
 
     def _write(self, line: bytes) -> str | None:
+        if self._file < 0:
+            return "the journal is closed"
         try:
             if self._is_torn():
                 line = b"\n" + line
@@ -137,3 +139,4 @@ class Journal:
             self.require()
         finally:
             os.close(self._file)
+            self._file = -1  # the number may be another file's by now, and a late receipt would go there

@@ -23,6 +23,7 @@ from engine.staging.imports import Modules
 from engine.staging.sources import GraphBounds, Tree
 
 Parse = Callable[[bytes, str], Awaitable[Mapping[str, Any]]]
+Aside = Callable[[Callable[[], None]], Awaitable[None]]
 DEFAULT_BOUNDS = GraphBounds()
 # security: `ctypes.CDLL` of a staged file would bring native code in under any name
 _EXECUTABLE = b"\x7fELF"
@@ -47,6 +48,7 @@ class Graph:
 async def close_graph(
     source: Path,
     parse: Parse,
+    aside: Aside,
     *,
     standard: frozenset[str],
     reserved: frozenset[str] = frozenset(),
@@ -55,7 +57,8 @@ async def close_graph(
 ) -> Graph:
     """The graph of a script or a package folder; with ``root``, of a module file below it under its dotted name.
 
-    ``standard`` are the worker image's top-level modules, ``reserved`` the names its guest uses. Raises a ``refused.source_*`` error.
+    ``aside`` runs what looks at many files away from the event loop. ``standard`` are the worker image's top-level modules, ``reserved``
+    the names its guest uses. Raises a ``refused.source_*`` error.
     """
     folder, entry, only = _locate(source, root)
     with Tree(folder, bounds) as tree:
@@ -71,8 +74,8 @@ async def close_graph(
             beside = (tables.inline_table(code, item.path), tables.project_table(tree)) if item is first else ()
             queue.extend(closing.add(item, found, tuple(table for table in beside if table is not None)))
         closing.finish()
-        _take_data(tree, closing)
-        tree.require_unchanged()
+        await aside(lambda: _take_data(tree, closing))
+        await aside(tree.require_unchanged)
     return _graph(folder.name, entry, closing)
 
 

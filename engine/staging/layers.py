@@ -123,6 +123,15 @@ def find(name: str, store: Path) -> Layer:
         raise error_for("refused.layer", f"layer {name}: {damage}: add it again") from None
 
 
+def check_python(layer: Layer, python: str) -> None:
+    """Raises refused.layer when the layer is built for another version than this one, such as ``3.12.1``."""
+    here = int(python.split(".")[1])
+    exact, least = layer.python == f"cp3{here}", layer.python.endswith("+") and int(layer.python[3:-1]) <= here
+    if layer.python != "py3" and not exact and not least:
+        remedy = "add it with this Python, under a name of its own"
+        raise error_for("refused.layer", f"layer {layer.name} is built for {layer.python}, the worker has Python {python}: {remedy}")
+
+
 def verify(layer: Layer, store: Path) -> None:
     """Hash every file again. Raises refused.layer when one is missing, added, changed or writable."""
     try:

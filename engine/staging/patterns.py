@@ -4,7 +4,7 @@ Its job: ``rates/*.csv`` and ``rates/**`` beneath the root; ``*`` and ``?`` stay
 Not its job: reading the files. Names that begin with a dot match only a dot that is written, and code is never data:
 ``data=["**"]`` must not carry ``.env`` or a module that nobody parsed.
 Laws:
-1. One walk per pattern, linear in names times pattern length: no pattern can stall it (tests/unit/test_patterns.py).
+1. One walk per pattern, linear in names times pattern length; all walks together are bounded (tests/unit/test_patterns.py).
 2. No pattern leaves the root, passes through a link, or takes code (tests/security/test_staging.py).
 """
 
@@ -37,15 +37,15 @@ def matching(tree: Tree, pattern: str, where: str, *, below: str | None) -> tupl
     """
     parts = split(pattern, where)
     found: list[str] = []
-    walked = 0
     waiting: list[tuple[str, frozenset[int]]] = [("", frozenset({0}))]
     while waiting:
         folder, at = waiting.pop()
         for name in sorted(tree.names(folder)) if folder or below is None else (below,):
-            walked += 1
-            if walked > tree.bounds.walked_entries:
+            tree.walked += 1
+            # security: over all patterns, else a thousand of them walk a large folder a thousand times
+            if tree.walked > tree.bounds.walked_entries:
                 raise error_for(
-                    "refused.source_limits", f"{where}: {pattern!r} walks more than {tree.bounds.walked_entries} names: narrow it"
+                    "refused.source_limits", f"{where}: data patterns walk more than {tree.bounds.walked_entries} names: narrow {pattern!r}"
                 )
             following, last = _advance(parts, at, name)
             if following or last:

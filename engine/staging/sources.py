@@ -78,6 +78,7 @@ class Tree:
         self.bounds = bounds
         self._stamps: dict[str, tuple[int, ...]] = {}
         self._names: dict[str, frozenset[str]] = {}
+        self.walked = 0  # names that patterns have looked at, all patterns together
         try:
             self._root = os.open(root, _FOLDER)
         except OSError as error:

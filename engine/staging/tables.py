@@ -7,6 +7,7 @@ Laws:
 2. Nothing but the three lists is taken from either file (tests/unit/test_tables.py).
 """
 
+import re
 import tomllib
 
 from engine.outcome import error_for
@@ -16,6 +17,9 @@ from engine.staging.sources import Kind, Tree
 _TABLE_BYTES = 64 << 10  # a TOML reader recurses; a table of three lists is short
 _PROJECT = "pyproject.toml"
 _PROJECT_BYTES = 256 << 10  # as large as such files get
+# security: a key of n parts costs the TOML reader n^2 steps, minutes in a file of that size, in which the event loop stands still
+_PART = r"""(?:[\w-]++|"(?:[^"\\\n]|\\.){0,64}+"|'[^'\n]*+')"""
+_LONG_KEY = re.compile(rf"(?<![\w-]){_PART}(?:[ \t]*+\.[ \t]*+{_PART}){{64}}")
 
 
 def project_table(tree: Tree) -> Written | None:
@@ -36,10 +40,12 @@ def inline_table(source: bytes, file: str) -> Written | None:
 
 
 def _asked(text: str, file: str, line: int, what: str) -> Written | None:
+    if _LONG_KEY.search(text):
+        raise error_for("refused.source_literals", f"{file}:{line}: {what} holds a key of more than 64 parts")
     try:
         table = tomllib.loads(text).get("tool", {})
         asked = table.get("stockade") if isinstance(table, dict) else None
-    except (tomllib.TOMLDecodeError, RecursionError):
+    except (ValueError, RecursionError):  # TOMLDecodeError is the first, and so is int() refusing thousands of digits
         raise error_for("refused.source_literals", f"{file}:{line}: {what} is not TOML") from None
     if asked is None:
         return None
@@ -54,16 +60,23 @@ def _asked(text: str, file: str, line: int, what: str) -> Written | None:
 def _inline_block(source: bytes, file: str) -> tuple[int, str] | None:
     if b"# /// script" not in source:
         return None
-    lines = source.decode("utf-8", "replace").splitlines()
-    starts = [at for at, line in enumerate(lines) if line.rstrip() == "# /// script"]
-    blocks: list[tuple[int, str]] = []
-    for start in starts:
-        end = start + 1
-        while end < len(lines) and (lines[end] == "#" or lines[end].startswith("# ")):
-            end += 1
-        closed = [at for at in range(start + 1, end) if lines[at].rstrip() == "# ///"]
-        if closed:
-            blocks.append((start + 1, "\n".join(line[2:] for line in lines[start + 1 : closed[-1]])))
-            if len(blocks) > 1 or len(blocks[0][1]) > _TABLE_BYTES:
-                raise error_for("refused.source_literals", f"{file}:{start + 1}: one inline script block of at most 64 KiB")
-    return blocks[0] if blocks else None
+    lines = [*source.decode("utf-8", "replace").splitlines(), ""]
+    found: list[tuple[int, int]] = []  # first and last line of each block
+    starts: list[int] = []
+    last = -1
+    # security: once over the lines; looking from each start for its end took minutes for a file of nothing but starts
+    for at, line in enumerate(lines):
+        if line != "#" and not line.startswith("# "):  # the last "# ///" of lines that stand together ends a block (PEP 723)
+            found += [(start, last) for start in starts if start < last]
+            starts, last = [], -1
+        elif line.rstrip() == "# /// script":
+            starts.append(at)
+        elif line.rstrip() == "# ///":
+            last = at
+    if not found:
+        return None
+    start, last = found[0]
+    text = "\n".join(line[2:] for line in lines[start + 1 : last])
+    if len(found) > 1 or len(text) > _TABLE_BYTES:
+        raise error_for("refused.source_literals", f"{file}:{found[:2][-1][0] + 1}: one inline script block of at most 64 KiB")
+    return start + 1, text

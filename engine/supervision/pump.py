@@ -4,10 +4,13 @@ Its job: from the child's descriptors into the session and the captured output, 
 Not its job: what a message means (``call.py``), clocks (``deadline.py``), killing (``reaper.py``).
 Laws:
 1. Nothing more is read while a message waits to be taken: that is the back-pressure (tests/contract/test_streams.py).
+   Between two messages everybody else has a turn (tests/security/test_promise_ends.py).
 2. Past its cap, output ends the call; the cap is on what is held, not on what is shown (tests/security/test_promise_bounded.py).
 """
 
 import codecs
+
+import trio
 
 from engine.wire.framing import RemoteFault
 from engine.wire.messages import FromWorker, ToWorker
@@ -52,7 +55,7 @@ class Pump:
         self._closed = False
 
     async def send(self, message: ToWorker) -> None:
-        """Write one message. Raises Closed when the child is gone."""
+        """Write one message. That the child is gone is told by ``next``, after what it had still said."""
         data = self.session.send(message)
         self.request_bytes += len(data)
         try:
@@ -62,6 +65,8 @@ class Pump:
 
     async def next(self) -> FromWorker:
         """The next message. Raises RemoteFault (it broke the rules or a bound) or Closed."""
+        # security: a child that is never slower than we are would else hold the event loop, and every deadline, for as long as it likes
+        await trio.lowlevel.checkpoint()
         while True:
             message = self.session.next()
             if message is not None:

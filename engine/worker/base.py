@@ -1,7 +1,7 @@
-"""What every kind of worker offers, so that supervision need not know which kind it has.
+"""What every kind of worker offers, and how a child of it ended.
 
-Its job: the two protocols, and the record of how a child ended.
-Not its job: a kind (``native.py``), which kinds there are (``kinds.py``).
+Its job: the two protocols, and the record of the end.
+Not its job: a kind (``native.py``).
 """
 
 import dataclasses

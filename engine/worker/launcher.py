@@ -3,7 +3,8 @@
 Its job: exec it with nothing inherited, give it orders one at a time, hand on what it answers, end it.
 Not its job: what a jail looks like (``jail/plan.py``), talking to a jail (``native.py``).
 Laws:
-1. It is started from the trio thread: the death signal goes by thread, and a pool thread dies after ten idle seconds (prctl(2)).
+1. It is started from the trio thread: the death signal goes by thread, and a pool thread dies after ten idle seconds (prctl(2))
+   (tests/contract/test_launcher.py).
 2. Its environment is the four names below, whatever ours holds (tests/security/test_promise_environment.py).
 3. Orders and answers alternate; a caller that gives up in between cannot shift them (tests/contract/test_launcher.py).
 """
@@ -46,7 +47,10 @@ class Launcher:
     @classmethod
     async def start(cls) -> "Launcher":
         """A launcher that has said what this host is. Raises HostError when it could not start."""
-        launcher = cls(*_spawn())
+        try:
+            launcher = cls(*_spawn())
+        except OSError as error:
+            raise HostError("refused.start_failed", f"the launcher could not be started: {error.strerror}") from None
         try:
             _, told, _ = await launcher._answer()
             launcher.facts = HostFacts.of(told)
@@ -77,6 +81,8 @@ class Launcher:
         # shielded, with the deadline of ``_answer``: half an exchange would give the next caller this one's answer
         with trio.CancelScope(shield=True):
             async with self._turn:
+                if self._lost:  # by the order before this one: waiting as long again would tell nothing new
+                    raise self._died(None)
                 self._number += 1
                 number = self._number
                 try:
@@ -85,13 +91,15 @@ class Launcher:
                     raise self._died(error) from None
                 answered, told, descriptor = await self._answer()
         if answered != number:
+            if descriptor >= 0:
+                os.close(descriptor)
             raise self._died(None)
         if "step" in told:
             raise HostError("refused.start_failed", f"step '{told['step']}' failed: {told['text']} (errno {told['errno']})")
         return number, told, descriptor
 
     async def close(self) -> None:
-        """End it and everything below it; returns when it is buried."""
+        """End it and everything below it; returns when it is buried. Raises HostError when it survives a SIGKILL for three seconds."""
         self._lost = True
         with contextlib.suppress(OSError):  # it let go first
             self._control.shutdown(socket.SHUT_RDWR)  # closing is not enough where somebody forked this process and holds a copy
@@ -101,10 +109,14 @@ class Launcher:
                 await trio.lowlevel.wait_readable(self._pidfd)
             if left.cancelled_caught:
                 signal.pidfd_send_signal(self._pidfd, signal.SIGKILL)
-                await trio.lowlevel.wait_readable(self._pidfd)
-            self._process.wait()
+                with trio.move_on_after(_LEAVE_SECONDS) as left:
+                    await trio.lowlevel.wait_readable(self._pidfd)
         os.close(self._pidfd)
         os.close(self._errors)
+        self._pidfd = self._errors = -1  # the numbers may be others' by now, and whoever still holds this one would read there
+        if left.cancelled_caught:
+            raise HostError("engine_failed.not_clean", "the launcher outlived its SIGKILL by three seconds")
+        self._process.wait()
 
     async def _send(self, data: bytes, descriptor: int) -> None:
         rights = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, descriptor.to_bytes(4, sys.byteorder))]
@@ -139,32 +151,32 @@ class Launcher:
 
 
 def _spawn() -> tuple[subprocess.Popen[bytes], int, socket.socket, int]:
-    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-    errors, far_errors = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
     program = data_dir("worker_images") / "enter" / "main.py"
     carried = Path(__file__).resolve().parent.parent.parent
     import msgpack  # where it lies is all that is asked of it here
 
     packages = Path(msgpack.__file__).resolve().parent.parent
-    interpreter = getattr(sys, "_base_executable", "") or sys.executable
-    try:
-        process = subprocess.Popen(  # noqa: S603 - our own interpreter and program, no shell
-            [interpreter, "-I", "-S", "-X", "utf8", str(program), str(os.getpid()), str(carried), str(packages), str(theirs.fileno())],
-            env=_ENVIRONMENT,
-            cwd="/",
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.DEVNULL,
-            stderr=far_errors,
-            pass_fds=[theirs.fileno()],
-            start_new_session=True,
-        )
-    except OSError as error:
-        for end in (ours, theirs):
-            end.close()
-        os.close(errors)
-        raise HostError("refused.start_failed", f"the launcher could not be started: {error.strerror}") from None
-    finally:
-        os.close(far_errors)
-    theirs.close()
-    ours.setblocking(False)
-    return process, os.pidfd_open(process.pid), ours, errors
+    command = [getattr(sys, "_base_executable", "") or sys.executable, "-I", "-S", "-X", "utf8", str(program)]
+    with contextlib.ExitStack() as opened:
+        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        opened.callback(ours.close)
+        with theirs:
+            errors, far_errors = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
+            opened.callback(os.close, errors)
+            try:
+                process = subprocess.Popen(  # noqa: S603 - our own interpreter and program, no shell
+                    [*command, str(os.getpid()), str(carried), str(packages), str(theirs.fileno())],
+                    env=_ENVIRONMENT,
+                    cwd="/",
+                    stdin=subprocess.DEVNULL,
+                    stdout=subprocess.DEVNULL,
+                    stderr=far_errors,
+                    pass_fds=[theirs.fileno()],
+                    start_new_session=True,
+                )
+            finally:
+                os.close(far_errors)
+        ours.setblocking(False)
+        pidfd = os.pidfd_open(process.pid)
+        opened.pop_all()
+        return process, pidfd, ours, errors

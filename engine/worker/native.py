@@ -173,13 +173,16 @@ class Jail:
     @classmethod
     async def start(cls, launcher: Launcher, plan: Plan, *, seconds: float) -> "Jail":
         """A jail whose zygote waits. Raises HostError naming the step that failed, or the protection that is not in force."""
-        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        try:
+            ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        except OSError as error:
+            raise HostError("refused.start_failed", f"step 'open the jail's channel' failed: {error.strerror}") from None
         jail = cls(launcher, plan, ours)
-        order = jail._with_scratch(plan.order)
-        ours.setblocking(False)
-        ours.setsockopt(socket.SOL_SOCKET, _SO_PASSPIDFD, 1)
         try:
             with theirs:
+                order = jail._with_scratch(plan.order)
+                ours.setblocking(False)
+                ours.setsockopt(socket.SOL_SOCKET, _SO_PASSPIDFD, 1)
                 jail._number, _, jail._monitor = await launcher.order("jail", order, theirs)
             await jail._report(seconds)
             return jail

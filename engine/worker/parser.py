@@ -16,7 +16,7 @@ from typing import Any
 
 import trio
 
-from engine.errors import ToolError
+from engine.errors import HostError, ToolError
 from engine.jail.plan import Places, parser_order
 from engine.wire import messages
 from engine.wire.framing import FrameBuffer, RemoteFault
@@ -65,13 +65,16 @@ class Parser:
         with self._buffer.payload(length) as view:
             payload = bytes(view)
         self._buffer.drop(length)
-        return messages.fields_of(payload)[0]
+        return next(iter(messages.fields_of(payload)), None)  # whoever took the parser over may send none
 
 
 @asynccontextmanager
 async def open_parser(launcher: Launcher, places: Places) -> AsyncIterator[Parser]:
     """A parser for one load; its process is gone when the block ends. Raises HostError when it cannot be started."""
-    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
+    try:
+        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
+    except OSError as error:
+        raise HostError("refused.start_failed", f"step 'open the parser's channel' failed: {error.strerror}") from None
     ours.setblocking(False)
     pidfd = -1
     with ours:

@@ -1,18 +1,25 @@
 """The launcher: one order, one answer, whoever asks at once, whoever gives up, and whatever becomes of it."""
 
 import os
+import resource
 import signal
 import socket
+import threading
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
 import trio
 
 from engine.errors import HostError
+from engine.host import Engine
 from engine.worker import launcher as launchers
 from engine.worker.launcher import Launcher
+from engine.worker.parser import open_parser
+from tests import moments
 
 
 @asynccontextmanager
@@ -38,6 +45,20 @@ async def test_it_tells_what_this_host_is() -> None:
         assert (launcher.facts.euid, launcher.facts.machine) == (os.geteuid(), os.uname().machine)
 
 
+async def test_it_is_started_by_the_thread_of_the_loop(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its death signal goes by thread: one of the pool would end, and the launcher with it, after ten idle seconds."""
+    spawn = launchers._spawn
+    threads: list[int] = []
+
+    def noted() -> Any:
+        threads.append(threading.get_ident())
+        return spawn()
+
+    monkeypatch.setattr(launchers, "_spawn", noted)
+    async with running():
+        assert threads == [threading.get_ident()]
+
+
 async def test_it_inherits_nothing() -> None:
     """A clean environment, no argument that tells anything but where its files lie, and three descriptors beside its control socket."""
     os.environ["STOCKADE_TEST_CANARY"] = "zebra"
@@ -50,12 +71,17 @@ async def test_it_inherits_nothing() -> None:
             assert process.environ() == {"LC_ALL": "C.UTF-8", "MALLOC_ARENA_MAX": "1", "PATH": "/nonexistent", "TZ": "UTC"}
             open_now = {number: os.readlink(f"/proc/{launcher.pid}/fd/{number}") for number in range(4)}
             assert (open_now[0], open_now[1], open_now[3].split(":")[0]) == ("/dev/null", "/dev/null", "socket")
-            with trio.fail_after(10):  # the channel that came with the order is closed after its answer
-                while [number for number in os.listdir(f"/proc/{launcher.pid}/fd") if int(number) > 3 and _inherited(launcher.pid, number)]:
-                    await trio.lowlevel.checkpoint()
+            await _wait_settled(launcher)
     finally:
         os.close(kept)
         del os.environ["STOCKADE_TEST_CANARY"]
+
+
+async def _wait_settled(launcher: Launcher) -> None:
+    """Until the channel that came with the last order is closed, which is after its answer."""
+    with trio.fail_after(10):
+        while [number for number in os.listdir(f"/proc/{launcher.pid}/fd") if int(number) > 3 and _inherited(launcher.pid, number)]:
+            await trio.lowlevel.checkpoint()
 
 
 def _inherited(pid: int, number: str) -> bool:
@@ -143,6 +169,88 @@ async def test_a_stopped_one_is_taken_for_dead(monkeypatch: pytest.MonkeyPatch) 
                 await ask(launcher)
             assert launcher.dead
     assert (caught.value.code, caught.value.lines) == ("refused.start_failed", ("the launcher is gone: no answer",))
+
+
+async def test_whoever_waits_behind_a_silent_order_waits_no_longer(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Four orders at once to one that is stopped: all are told when the first is, not one silence after the other."""
+    monkeypatch.setattr(launchers, "_ANSWER_SECONDS", 0.5)
+    monkeypatch.setattr(launchers, "_LEAVE_SECONDS", 0.2)
+    told: list[str] = []
+
+    async def order(launcher: Launcher) -> None:
+        with pytest.raises(HostError) as caught:
+            await ask(launcher)
+        told.append(caught.value.lines[0])
+
+    with trio.fail_after(30):
+        async with running() as launcher:
+            os.kill(launcher.pid, signal.SIGSTOP)
+            began = trio.current_time()
+            async with trio.open_nursery() as nursery:
+                for _ in range(4):
+                    nursery.start_soon(order, launcher)
+            took = trio.current_time() - began
+    assert (told, took < 1.5) == (["the launcher is gone: no answer"] * 4, True)
+
+
+async def test_one_that_would_not_die_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its kill does nothing, as on a process that the kernel cannot end: closing comes to an end and says so, and leaves no descriptor."""
+    monkeypatch.setattr(launchers, "_LEAVE_SECONDS", 0.2)
+    before = psutil.Process().num_fds()
+    launcher = await Launcher.start()
+    process = psutil.Process(launcher.pid)
+    process.suspend()
+    with monkeypatch.context() as patch, trio.fail_after(30):
+        patch.setattr(signal, "pidfd_send_signal", lambda *_: None)
+        with pytest.raises(HostError) as caught:
+            await launcher.close()
+    process.kill()
+    launcher._process.wait()
+    assert (caught.value.code, psutil.Process().num_fds()) == ("engine_failed.not_clean", before)
+
+
+async def test_a_full_table_of_the_launcher_fails_the_order_alone(engine: Engine, tmp_path: Path) -> None:
+    """It has no descriptor left for a new process: that order is told so, and the launcher with its jails lives on."""
+    await moments.run(engine, tmp_path, "value = 1")
+    async with running() as launcher:
+        await _wait_settled(launcher)
+        old = resource.prlimit(launcher.pid, resource.RLIMIT_NOFILE)
+        taken = max(map(int, os.listdir(f"/proc/{launcher.pid}/fd")))
+        resource.prlimit(launcher.pid, resource.RLIMIT_NOFILE, (taken + 2, old[1]))  # room for the channel, none for a process behind it
+        with pytest.raises(HostError) as caught:
+            async with open_parser(launcher, engine._state.places):
+                raise AssertionError("it was started")
+        assert (caught.value.code, caught.value.lines) == (
+            "refused.start_failed",
+            ("step 'make the process that was ordered' failed: Too many open files (errno 24)",),
+        )
+        resource.prlimit(launcher.pid, resource.RLIMIT_NOFILE, old)
+        async with open_parser(launcher, engine._state.places) as parse:
+            assert (await parse(b"import json\n", "a.py"))["ok"] is True
+
+
+async def test_a_full_table_of_ours_is_told(engine: Engine, tmp_path: Path) -> None:
+    """Neither a call, a load nor a start finds a descriptor: each is refused as what it is, and with room the same engine goes on."""
+    await moments.run(engine, tmp_path, "value = 1")
+    (seat,) = engine._pool._idle
+    assert seat.spare is not None
+    await seat.spare.ready.wait()  # it needs descriptors as well
+    old = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (3, old[1]))
+    try:
+        outcome = await engine.call("run", {"code": "value = 1"}, tenant="another")
+        with pytest.raises(HostError) as loading:
+            async with open_parser(await engine._running_launcher(), engine._state.places):
+                raise AssertionError("it was started")
+        with pytest.raises(HostError) as starting:
+            await Launcher.start()
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, old)
+    full = "Too many open files"
+    assert (outcome.reason, outcome.lines) == ("refused.start_failed", (f"step 'open the jail's channel' failed: {full}",))
+    assert loading.value.lines == (f"step 'open the parser's channel' failed: {full}",)
+    assert starting.value.lines == (f"the launcher could not be started: {full}",)
+    await moments.assert_works(engine)
 
 
 async def test_it_is_gone_when_it_is_closed() -> None:

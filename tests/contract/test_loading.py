@@ -11,7 +11,8 @@ import trio
 
 from engine.errors import EngineError
 from engine.host import Engine
-from tests import kit
+from engine.staging import layers
+from tests import kit, staged
 from tests.moments import living
 
 HEAD = 'from engine import tool\n\n@tool(effect="read", description="says it")\n'
@@ -86,6 +87,15 @@ SHAPES: Mapping[str, tuple[Mapping[str, str], str]] = {
             "plug/one.py": "WORD = 'computed'\n",
         },
         "computed",
+    ),
+    "a computed import from a package that is included whole": (
+        {
+            "tools.py": "import importlib\nfrom engine import tool\n\n@tool(effect='read', description='d', includes=['plug.*'])\n"
+            "def say(name: str = 'one') -> str:\n    return importlib.import_module('plug.' + name).WORD\n",
+            "plug/__init__.py": "",
+            "plug/one.py": "WORD = 'whole'\n",
+        },
+        "whole",
     ),
 }
 RESTRICTED = """
@@ -175,6 +185,23 @@ class TestShapes:
             outcome = await engine.call("say", {"name": name})
             assert outcome.reason == "tool_error.exception"
             assert outcome.lines[0].startswith("ModuleNotFoundError: No module named ")
+
+    @pytest.mark.parametrize(("tag", "fits"), [("py3-none-any", True), (f"cp38-cp38-linux_{os.uname().machine}", False)])
+    async def test_a_layer_for_another_python_is_not_imported(self, tmp_path: Path, tag: str, fits: bool) -> None:
+        """It refuses by its tag; the control's is for every Python."""
+        policy, store = tmp_path / "policy.toml", tmp_path / "state" / "layers"
+        policy.write_text('extends = "required"\n[grants]\nlayers = { value = ["words"], reason = "a test" }\n')
+        wheel = staged.wheel(tmp_path, {"words.py": b"WORD = 'layered'\n"}, name="words", tag=tag)
+        layers.add("words", [wheel], {wheel.name: frozenset({staged.digest_of(wheel)})}, store, native=layers.NativeCode.REFUSED)
+        (tmp_path / "state").chmod(0o700)
+        source = kit.write(tmp_path / "source", "import words\n" + SAY.replace("@tool(", "@tool(layers=['words'], ") + "words.WORD\n")
+        async with kit.clean_engine(tmp_path / "state", policy=policy) as engine:
+            if fits:
+                await engine.load(source)
+                assert (await engine.call("say", {})).value == "layered"
+            else:
+                code, (line,) = await refusal(engine, source)
+                assert (code, line.partition(", the worker")[0]) == ("refused.layer", "layer words is built for cp38")
 
 
 class TestNeverHere:
@@ -294,3 +321,20 @@ class TestAgain:
             for _ in range(4):
                 nursery.start_soon(engine.load, place)
         assert (await engine.call("say", {})).value == "both"
+
+
+async def test_an_engine_is_opened_once_and_used_while_it_is_open(tmp_path: Path) -> None:
+    """Loading before and after refuses, as does opening it again; the open one works on, and none leaves anything."""
+    place = kit.write(tmp_path / "source", SAY + "'open'\n")
+    closed = ("refused.request", ("the engine is not open: load within `async with Engine() as engine`",))
+    assert await refusal(Engine(state_dir=tmp_path / "other"), place) == closed
+    async with kit.clean_engine(tmp_path / "state") as engine:
+        await engine.load(place)
+        with pytest.raises(EngineError) as caught:
+            await engine.__aenter__()
+        assert (caught.value.code, caught.value.lines) == ("refused.request", ("an engine is opened once: make another one",))
+        assert (await engine.call("say", {})).value == "open"
+    assert await refusal(engine, place) == closed
+    assert (await engine.call("say", {})).reason == "cancelled.shutdown"
+    with pytest.raises(EngineError):
+        await engine.__aenter__()

@@ -2,6 +2,7 @@
 
 import os
 import signal
+import socket
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -162,3 +163,14 @@ async def test_a_launcher_that_died_starts_no_parser(engine: Engine) -> None:
         async with open_parser(launcher, engine._state.places):
             pass
     assert caught.value.code == "refused.start_failed"
+
+
+async def test_a_parser_that_answers_without_an_answer_refuses_the_file() -> None:
+    """Taken over by what it parsed, it sends a frame that holds nothing."""
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        ours.setblocking(False)
+        theirs.send(b"\0\0\0\x02\x91\x02")
+        with trio.fail_after(10), pytest.raises(ToolError) as caught:
+            await Parser(ours)(b"import json\n", "hostile.py")
+    assert caught.value.code == "refused.source_limits"

@@ -1,16 +1,18 @@
-"""Every public name says what it is, and a folder's own file says only that."""
+"""Every public name says what it is, a folder's own file says only that, and a proof that is named is there."""
 
 import ast
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from tests.house.reading import PROJECT, Source, sources, write
+from tests.house.reading import PROJECT, Source, files, sources, write
 
 Named = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef
 # the root's lazy names; packages that are the source of tools, whose own file is where their tools are found
 NAMING = frozenset({"engine/__init__.py", "worker_images/demo/__init__.py", "worker_images/selfcheck/__init__.py"})
+PROOF = re.compile(r"\btests/[\w/]+\.py\b")
 SECOND_HALVES = frozenset({"overload", "setter", "deleter"})  # the first definition carries the docstring
 
 
@@ -79,3 +81,36 @@ def test_private_names_and_second_halves_need_no_docstring(tmp_path: Path) -> No
         "  @p.setter\n  def p(self, v): pass\n@overload\ndef g(a): ...\ndef g(a):\n  '''g'''\n  def inner(): pass\n"
     )
     assert docstring_problems(write(tmp_path, **{"engine/a.py": text, "engine/__init__.py": "'''e'''\nx = 1"})) == []
+
+
+def proof_problems(root: Path) -> list[str]:
+    """One line for each test file that a page, or a file of the program, names and that is not there."""
+    pages = [path for path in files(root) if path.suffix == ".md"]
+    programs = [path for path in files(root, "engine", "worker_images", "policies") if path.suffix in (".py", ".toml")]
+    named = [(path, name) for path in (*pages, *programs) for name in PROOF.findall(path.read_text(encoding="utf-8"))]
+    return [f"{path.relative_to(root).as_posix()} names {name}" for path, name in named if not (root / name).is_file()]
+
+
+def promises(page: str) -> list[tuple[str, int]]:
+    """Number and text of each promise in a page's table, with how many proofs stand beside it."""
+    rows = re.findall(r"^\| (\d+) \| ([^|]+) \| ([^|]*) \|$", page, re.MULTILINE)
+    return [(f"{number} {text}", len(PROOF.findall(proofs))) for number, text, proofs in rows]
+
+
+def test_every_proof_that_is_named_is_there() -> None:
+    """Links of the pages and laws in the heads of files lead to tests."""
+    assert not (found := proof_problems(PROJECT)), "\n".join(found)
+
+
+def test_ten_promises_stand_in_both_pages_with_their_proofs() -> None:
+    """The front page and the threat model promise the same."""
+    front, model = (promises((PROJECT / page).read_text(encoding="utf-8")) for page in ("README.md", "policies/README.md"))
+    assert front == model
+    assert len(front) == 10
+    assert all(proofs for _, proofs in front)
+
+
+def test_a_proof_that_is_not_there_is_reported(tmp_path: Path) -> None:
+    """In a page and in a file; the control is there."""
+    tree = {"README.md": "[a](tests/a.py) [b](../tests/b.py)", "engine/c.py": '"""1. a law (tests/d.py)."""', "tests/a.py": ""}
+    assert proof_problems(write(tmp_path, **tree)) == ["README.md names tests/b.py", "engine/c.py names tests/d.py"]

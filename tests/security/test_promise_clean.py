@@ -3,6 +3,7 @@
 import json
 import os
 import random
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -11,8 +12,9 @@ import psutil
 import pytest
 import trio
 
-from engine.errors import HostError
+from engine.errors import HostError, PolicyError
 from engine.host import Engine
+from engine.places import data_dir
 from engine.worker import native
 from tests import kit, moments
 
@@ -90,6 +92,40 @@ async def test_a_worker_that_would_not_die_is_reported(tmp_path: Path, monkeypat
     lines = ("a jail's process outlived its SIGKILL by five seconds",)
     assert (caught.value.code, caught.value.lines) == ("engine_failed.not_clean", lines)
     await moments.wait_gone(below)
+
+
+async def test_a_call_whose_worker_would_not_die_has_its_receipt(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its kills do nothing: the call raises louder than any outcome, and what it left is in the journal."""
+    monkeypatch.setattr(native, "_CLOSE_SECONDS", 0.2)
+    below: list[psutil.Process] = []
+    with trio.fail_after(30), pytest.raises(HostError):  # noqa: PT012 - once more where the block is left
+        async with Engine(state_dir=tmp_path / "state") as engine:
+            await moments.run(engine, tmp_path, "value = 1")
+            below += moments.Tree(engine).all()
+            with monkeypatch.context() as patch:
+                patch.setattr(native, "_kill", lambda pidfd: None)
+                with pytest.raises(HostError) as caught:
+                    await engine.call("run", {"code": "os._exit(0)"})
+            receipts = [json.loads(line) for line in (tmp_path / "state" / "journal" / "receipts.jsonl").read_text().splitlines()]
+            assert caught.value.code == "engine_failed.not_clean"
+            assert (receipts[-1]["verdict"]["reason"], receipts[-1]["violations"]) == ("crashed.exit", list(caught.value.lines))
+            raise caught.value
+    await moments.wait_gone(below)
+
+
+async def test_an_engine_that_cannot_start_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A file of its own policies is broken: told as the operator's, with no launcher left that was started before it was read."""
+    policies = shutil.copytree(data_dir("policies"), tmp_path / "policies")
+    before = kit.Belongings.now()
+    for file in ("describe.toml", "preload.toml"):
+        (policies / file).write_text("nonsense = 1\n")
+        monkeypatch.setattr("engine.host.data_dir", lambda kind: policies)
+        with pytest.raises(PolicyError) as caught:
+            async with Engine(state_dir=tmp_path / "state"):
+                raise AssertionError("it started")
+        assert caught.value.lines[0].startswith(f"{policies}/{file}: ")
+        shutil.copy(data_dir("policies") / file, policies / file)
+    assert kit.Belongings.now() == before
 
 
 async def test_an_engine_that_is_cancelled_cleans_up(tmp_path: Path) -> None:

@@ -144,6 +144,54 @@ async def test_a_storm_of_kills(engine: Engine, tmp_path: Path) -> None:
     await moments.assert_works(engine)
 
 
+FLOOD = """
+import os
+from engine import tool
+
+COSTLY = {"anyOf": [*({"type": "integer", "minimum": least} for least in range(1000, 1200)), {"type": "integer"}]}
+
+
+@tool(description="Yields what takes long to check, faster than it is checked.", effect="read", partial={"type": "array", "items": COSTLY})
+def flood():
+    while True:
+        yield [0] * 20_000
+
+
+@tool(description="Asks for a tool that it did not declare, faster than it is refused.", effect="read")
+def ask() -> None:
+    import threading
+
+    def drain():
+        while os.read(3, 1 << 18):
+            pass
+
+    threading.Thread(target=drain).start()
+    payloads = [b"\\x94\\x16\\xce" + number.to_bytes(4, "big") + b"\\xa1x\\x80" for number in range(4000)]
+    frames = b"".join(len(payload).to_bytes(4, "big") + payload for payload in payloads)
+    while True:
+        os.write(3, frames)
+"""
+
+
+@pytest.mark.parametrize("name", ["flood", "ask"])
+async def test_a_flood_of_messages_holds_neither_deadlines_nor_anybody_else(engine: Engine, tmp_path: Path, name: str) -> None:
+    """A tool that is never slower than the engine takes turns with everybody else, so its deadline comes when it should."""
+    await engine.load(kit.write(tmp_path, FLOOD))
+    turns: list[float] = []
+
+    async def take_turns() -> None:
+        while True:
+            turns.append(trio.current_time())
+            await trio.sleep(0.05)
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(take_turns)
+        outcome = await engine.call(name, {}, timeout_ms=1500)
+        nursery.cancel_scope.cancel()
+    assert (outcome.reason, outcome.lines) == ("limit_exceeded.wall", ("no answer within 1500 ms",))
+    assert len(turns) > 3  # some 20; one or two where nobody else has a turn
+
+
 @pytest.mark.parametrize("code", [code for code in REASONS if code.startswith(("limit_exceeded", "violation", "cancelled", "crashed"))])
 async def test_a_tool_cannot_name_its_own_reason(engine: Engine, tmp_path: Path, code: str) -> None:
     """An exception named and worded like one of the engine's endings is the tool's exception, shown as data."""

@@ -8,7 +8,7 @@ import pytest
 
 import engine
 from engine.authoring import rules, schema, signature
-from engine.authoring.tool import Context, Tool, artifact, as_tool, tool
+from engine.authoring.tool import Context, Tool, artifact, tool
 from engine.errors import DeclarationError
 
 
@@ -55,7 +55,7 @@ def test_a_declared_tool_is_still_the_function() -> None:
     """Calling it runs the plain function; its names and docstring are the function's."""
     assert lookup_policy("eu") == {"region": "eu", "refundWindowDays": 14}
     assert (lookup_policy.__name__, lookup_policy.__qualname__, lookup_policy.__module__) == ("lookup_policy", "lookup_policy", __name__)
-    assert (repr(lookup_policy), as_tool(lookup_policy), as_tool(plain)) == ("<tool lookup_policy>", lookup_policy, None)
+    assert repr(lookup_policy) == "<tool lookup_policy>"
 
 
 def test_the_declaration_has_exactly_the_fields() -> None:

@@ -1,15 +1,17 @@
 """The closed source graph: what it takes in, what it leaves out, what it says of each refusal."""
 
-from collections.abc import Mapping
+import functools
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 import pytest
+import trio
 
 from engine.staging.facts import Written
-from engine.staging.graph import unmet
+from engine.staging.graph import close_graph, unmet
 from engine.staging.sources import GraphBounds
-from tests.staged import close, refusal, staged, write
+from tests.staged import STANDARD, close, parsed, refusal, staged, write
 
 Files = Mapping[str, str | bytes]
 TOOL = "from engine import tool\n@tool({})\ndef f(): pass\n"
@@ -257,7 +259,7 @@ TREE: Files = {"tool.py": "import a\n" + asking(data=["d/*"]), "a.py": "import b
         ("data_file_bytes", 2, "d/1 is larger than 1 bytes"),
         ("total_bytes", 79, "the source with its data is larger than 78 bytes"),
         ("folder_entries", 4, ". holds more than 3 names"),
-        ("walked_entries", 6, "tool.py:3: 'd/*' walks more than 5 names: narrow it"),
+        ("walked_entries", 6, "tool.py:3: data patterns walk more than 5 names: narrow 'd/*'"),
         ("depth", 1, "d is deeper than 0 folders"),
     ],
 )
@@ -323,3 +325,15 @@ def test_a_parser_of_the_right_shape_is_taken(tmp_path: Path) -> None:
     answer = {**FACTS, "imports": [ROW], "tools": [["f", 1, {**ASKED, "layers": ["l"]}]]}
     graph = staged(tmp_path, {"tool.py": ""}, parser=answering(answer))
     assert (dict(graph.externals), graph.layers) == ({"a": "tool.py:1"}, ("l",))
+
+
+def test_what_looks_at_many_files_is_done_aside(tmp_path: Path) -> None:
+    """The walks of the data patterns and the last look at every file would hold an event loop: where nobody does them, there is no data."""
+    left: list[Callable[[], None]] = []
+    write(tmp_path, TREE)
+
+    async def aside(act: Callable[[], None]) -> None:
+        left.append(act)
+
+    graph = trio.run(functools.partial(close_graph, tmp_path / "tool.py", parsed, aside, standard=STANDARD))
+    assert (sorted(graph.files), len(left)) == (["a.py", "b.py", "tool.py"], 2)

@@ -139,6 +139,27 @@ def test_a_layer_says_for_which_python_it_is(tmp_path: Path, tags: list[str], py
 
 
 @pytest.mark.parametrize(
+    ("tag", "fitting"),
+    [
+        ("py3-none-any", ["3.9.1", "3.11.2", "3.12.1", "3.13.0"]),
+        (f"cp311-cp311-linux_{MACHINE}", ["3.11.2"]),
+        (f"cp312-abi3-linux_{MACHINE}", ["3.12.1", "3.13.0"]),
+    ],
+)
+def test_a_layer_for_another_python_refuses(tmp_path: Path, tag: str, fitting: list[str]) -> None:
+    """Before any of it is imported, which would end in whatever the package says then."""
+    made = add(tmp_path / "store", wheel(tmp_path, {"m.py": b""}, tag=tag))
+    for python in ("3.9.1", "3.11.2", "3.12.1", "3.13.0"):
+        if python in fitting:
+            layers.check_python(made, python)
+        else:
+            line = (
+                f"layer demo is built for {made.python}, the worker has Python {python}: add it with this Python, under a name of its own"
+            )
+            assert refusal(layers.check_python, made, python) == ("refused.layer", (line,))
+
+
+@pytest.mark.parametrize(
     "tags",
     [
         [f"cp311-cp311-linux_{MACHINE}", f"cp312-cp312-linux_{MACHINE}"],

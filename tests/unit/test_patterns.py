@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 from engine.staging.patterns import fits
+from engine.staging.sources import GraphBounds
 from tests.staged import close, refusal, staged, write
 
 
@@ -56,6 +57,14 @@ def test_a_package_gives_data_of_its_own_only(tmp_path: Path) -> None:
         "refused.source_literals",
         ("pkg/__init__.py:2: '*.csv' matches no data file beneath the root: start it with pkg/",),
     )  # fmt: skip - one value
+
+
+def test_many_patterns_walk_no_more_than_one(tmp_path: Path) -> None:
+    """The bound is on the names that all patterns look at together: else a thousand of them stall where one refuses."""
+    files = {"tool.py": asking(data=["a", "b"]), "a": "", "b": ""}  # three names in the root, looked at for each
+    assert sorted(staged(tmp_path, files, bounds=GraphBounds(walked_entries=6)).files) == ["a", "b", "tool.py"]
+    line = "tool.py:2: data patterns walk more than 5 names: narrow 'b'"
+    assert refusal(close, tmp_path / "tool.py", bounds=GraphBounds(walked_entries=5)) == ("refused.source_limits", (line,))
 
 
 def test_no_pattern_stalls() -> None:

@@ -9,7 +9,7 @@ import pytest
 from engine.errors import PolicyError
 from engine.limits import Limits
 from engine.places import data_dir
-from engine.policy.load import describe_policy, load_policy
+from engine.policy.load import describe_policy, load_policy, load_preload
 from engine.policy.model import EFFECTS, LIMIT_KEYS, NEEDED, NO_WALL, PROTECTIONS, Freshness, Grants, Mode, Permission, Pool
 
 SHIPPED = data_dir("policies")
@@ -355,6 +355,28 @@ def test_a_policy_that_fixes_a_malformed_name_refuses_at_load(folder: Path, name
     """A name that the kernel or the C library would read otherwise is refused without repeating it."""
     lines = lines_of(folder, f'[grants.environment]\n{name} = {{ value = "x", reason = "r" }}\n')
     assert lines == ("own.toml: grants.environment: a variable's name is 1 to 128 of A-Z, a-z, 0-9 and '_', not beginning with a digit",)
+
+
+@pytest.mark.parametrize(
+    ("text", "line"),
+    [
+        ("[modules\n", "preload.toml:1: not TOML: Expected ']' at the end of a table declaration"),
+        ("json = 1\n", "preload.toml: modules: want a table of module names"),
+        ("[modules]\njson = 1\n", 'preload.toml: modules.json: want { fork_us = ..., reason = "..." } with these two keys and no other'),
+    ],
+)
+def test_a_bad_list_of_modules_to_preload_refuses(folder: Path, text: str, line: str) -> None:
+    """It is the operator's file like the others: broken, of another shape or with an entry of another shape, it is told with its key."""
+    (folder / "preload.toml").write_text(text)
+    with pytest.raises(PolicyError) as caught:
+        load_preload(folder)
+    assert caught.value.lines == (f"{folder}/{line}",)
+
+
+def test_the_list_of_modules_to_preload_is_read_in_its_order(folder: Path) -> None:
+    """The control."""
+    (folder / "preload.toml").write_text('[modules]\nre = { fork_us = 1, reason = "r" }\njson = { fork_us = 1, reason = "r" }\n')
+    assert load_preload(folder) == ("re", "json")
 
 
 def test_the_environment_changes_no_policy(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -177,6 +177,17 @@ class TestJournal:
                 made.close()
         assert caught.value.code == "refused.storage"
 
+    def test_a_closed_one_writes_nowhere(self, tmp_path: Path) -> None:
+        """A call that is refused after the engine's end finds its descriptor's number taken by another file."""
+        made = Journal(tmp_path / "closed", ephemeral=False)
+        made.close()
+        taken = os.open(tmp_path / "another", os.O_RDWR | os.O_CREAT)
+        try:
+            assert made.append(receipt(EARLY, REFUSED, "durable"), ran=False) == "the journal is closed"
+            assert (tmp_path / "another").read_bytes() == b""
+        finally:
+            os.close(taken)
+
     def test_half_a_line_does_not_spoil_the_next_one(self, tmp_path: Path, journal: Journal, monkeypatch: pytest.MonkeyPatch) -> None:
         """Not this engine's, and not that of another engine on the same file."""
         write = os.write

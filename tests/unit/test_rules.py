@@ -52,9 +52,12 @@ def plain(a: int, b: str = "x") -> str:
         ),
         ({"dangerous": 1}, "tool plain: dangerous: must be true or false"),
         ({"meta": {"a": b""}}, "tool plain: meta: must be plain JSON data (a bytes is not plain data)"),
-        (
-            {"includes": ["a..b"]},
-            'tool plain: includes: "a..b": must be a dotted Python name without <locals>: declare a function at the top of a module',
+        *(
+            (
+                {"includes": [bad]},
+                f'tool plain: includes: "{bad}": must name a module, such as plugins.one, or all of a package, such as plugins.*',
+            )
+            for bad in ("a..b", "*", "a.*.b", "a*", ".*")
         ),
         (
             {"data": ["../x"]},

@@ -164,6 +164,15 @@ class TestUsual:
         assert not made.folder.exists()
         assert not Path("~").exists()
 
+    def test_a_home_that_is_missing_is_not_made(self, home: Path) -> None:
+        """The home of nobody, for one, which root could make; once it is there it is used."""
+        home.rmdir()
+        made = state.open_state(None, POLICIES)
+        assert (made.ephemeral, home.exists()) == (True, False)
+        made.close()
+        home.mkdir(mode=0o700)
+        assert not state.open_state(None, POLICIES).ephemeral
+
     def test_without_any_place_the_host_refuses(self, home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         """With what to do about it."""
         (home / ".local").write_text("x")

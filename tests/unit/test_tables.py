@@ -24,11 +24,31 @@ def test_the_inline_table_counts_like_the_call(tmp_path: Path) -> None:
         ("# includes = [\n", "tool.py:1: the inline script block is not TOML"),
         ("# a = " + "[" * 30_000 + "\n", "tool.py:1: the inline script block is not TOML"),
         ("# a = '" + "x" * 70_000 + "'\n", "tool.py:1: one inline script block of at most 64 KiB"),
+        ("# a = " + "9" * 5_000 + "\n", "tool.py:1: the inline script block is not TOML"),
+        ("# " + ".".join("a" * 30_000) + " = 1\n", "tool.py:1: the inline script block holds a key of more than 64 parts"),
+        ("# [" + " . ".join(['"\\""', "'b'", "c"] * 22) + "]\n", "tool.py:1: the inline script block holds a key of more than 64 parts"),
     ],
 )
 def test_a_bad_inline_table_refuses(tmp_path: Path, table: str, line: str) -> None:
     """An unknown key, another type, broken, deep or huge TOML each refuse with file and line."""
     assert refusal(staged, tmp_path, {"tool.py": INLINE.format(table)}) == ("refused.source_literals", (line,))
+
+
+def test_a_key_of_64_parts_is_taken(tmp_path: Path) -> None:
+    """One part less than what refuses, in a key and in a table's name."""
+    key = ".".join("a" * 64)
+    graph = staged(tmp_path, {"tool.py": INLINE.format(f"# includes = ['a']\n# [{key}]\n# {key} = 1\n"), "a.py": ""})
+    assert graph.includes == ("a",)
+
+
+@pytest.mark.parametrize("ending", ["", "# ///\n"])
+def test_a_source_of_nothing_but_starts_of_blocks(tmp_path: Path, ending: str) -> None:
+    """Eighty thousand starts cost one pass: looking for the end of each took minutes. Without an end they are comments."""
+    files = {"tool.py": "# /// script\n" * 80_000 + ending}
+    if ending:
+        assert refusal(staged, tmp_path, files) == ("refused.source_literals", ("tool.py:2: one inline script block of at most 64 KiB",))
+    else:
+        assert staged(tmp_path, files).includes == ()
 
 
 PROJECT = "import importlib\nimportlib.import_module(x)\n"

@@ -4,7 +4,7 @@ Its job: carry out a plan made on the host, in this order, in two processes: the
 Not its job: deciding anything; what a plan holds is decided in ``engine/jail/plan.py``, what runs afterwards is ``zygote.py``.
 Laws:
 1. A step that fails ends the process with the step's name: nothing is skipped (tests/security/test_promise_enforced.py).
-2. No tool byte is read before step 13 is done.
+2. No tool byte is read before step 13 is done (tests/security/test_promise_identity.py).
 """
 
 import os

@@ -92,10 +92,15 @@ class Launcher:
                 held = self._numbers.get(details["number"])
                 self._reply(number, {"kills": slots.oom_kills(held.cgroups) if held else 0})
         except kernel.Step as step:
-            self._reply(number, {"step": step.name, "errno": step.number, "text": step.text})
+            self._refuse(number, step)
+        except OSError as error:  # no process, no descriptor to be had: this order's trouble, not that of the jails there are
+            self._refuse(number, enter.named("make the process that was ordered", error))
         finally:
             os.close(descriptors[0])
         return True
+
+    def _refuse(self, number: int, step: kernel.Step) -> None:
+        self._reply(number, {"step": step.name, "errno": step.number, "text": step.text})
 
     def _jail(self, number: int, plan: dict[str, Any], channel: int) -> None:
         borrowed: list[int] = []
@@ -111,6 +116,9 @@ class Launcher:
             pid = os.fork()
             if pid == 0:
                 _monitor(plan, launcher, channel, borrowed, self._runtime)
+        except OSError:
+            slots.give_back(jail.cgroups)
+            raise
         finally:
             for descriptor in borrowed:
                 os.close(descriptor)

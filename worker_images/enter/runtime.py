@@ -4,7 +4,7 @@ Its job: load the guest and the carried authoring files, forget where on the hos
 Not its job: what this host is (``facts.py``), the order of entering (``enter.py``).
 Laws:
 1. After ``Runtime`` no loaded code object or module names a folder of the host (tests/security/test_promise_view.py).
-2. The carried ``engine`` holds the listed authoring files and nothing else.
+2. The carried ``engine`` holds the listed authoring files and nothing else (tests/security/test_promise_view.py).
 """
 
 import gc

@@ -3,7 +3,8 @@
 Its job: claim both by lock, give them back, sweep what a killed launcher left.
 Not its job: how large they are (the plan says).
 Laws:
-1. Who holds the lock owns the thing; a lock dies with its last holder, so nothing needs a pid to be compared (flock(2)).
+1. Who holds the lock owns the thing; a lock dies with its last holder, so nothing needs a pid to be compared (flock(2))
+   (tests/security/test_promise_ends.py).
 2. What cannot be claimed is not given: the caller gets None or an exception, never a shared uid (tests/security/test_promise_clean.py).
 """
 

@@ -6,7 +6,7 @@ Not its job: entering the jail (``enter.py``), running the tool (``guest/main.py
 Laws:
 1. A child is locked (Landlock domain, rlimits, filter, descriptors) before the guest begins (tests/security/test_promise_siblings.py).
 2. A slot is given out again only after its child's exit was seen and the slot is empty (tests/security/test_promise_fresh.py).
-3. Messages on the control socket are fixed records; a child never holds that socket.
+3. Messages on the control socket are fixed records; a child never holds that socket (tests/security/test_promise_identity.py).
 4. Behind the wall no process has the name of a slot but the child in it (tests/security/test_promise_siblings.py).
 """
 

@@ -4,7 +4,7 @@ Its job: import the entry of a bundle, find the tools it declares.
 Not its job: which files there are (staged by the host), what a declaration may say (``engine.authoring``).
 Laws:
 1. The standard library and the guest come first on the path: nothing staged can take their names (tests/security/test_staging.py).
-2. Nothing is written beside the source: it is read-only, and byte code is not looked for there.
+2. Nothing is written beside the source: it is read-only, and holds no byte code (tests/security/test_promise_fresh.py).
 """
 
 import importlib

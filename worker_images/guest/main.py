@@ -4,7 +4,8 @@ Its job: import the tool, say that it is ready, run it once, send exactly one te
 Not its job: the wall (it stands before this file's first line), checks (whatever is sent is checked by the host again).
 Laws:
 1. Every way a tool can end becomes one terminal frame or none; never two (tests/contract/test_endings.py).
-2. Nothing that the host relies on is held here: tool code may read and change all of this process.
+2. Nothing that the host relies on is held here: tool code may read and change all of this process
+   (tests/security/test_promise_checked.py).
 """
 
 import os
