@@ -114,7 +114,7 @@ class Call:
         self._prepared = self._preparation.prepare(self._tool, self._request)
         limits = self._prepared.resolved.limits
         with trio.CancelScope(deadline=deadline.after(limits.wall_ms)) as scope:
-            self._seat = await self._pool.lease(self._prepared.recipe, self._prepared.resolved.pool)
+            self._seat = await self._pool.lease(self._prepared.recipe, self._prepared.resolved.pool, depth=self._request.depth)
             self._enforced = self._seat.jail.enforced
             pump = await self._ready(self._seat)
             if pump is not None:
@@ -139,6 +139,7 @@ class Call:
     async def _talk(self, pump: Pump, arguments: dict[str, Any], emit: Emit) -> None:
         """Send the call, take what comes until the answer."""
         try:
+            pump.refuse_early()
             await pump.send(messages.Call(tool=self._tool.name, arguments=arguments, call=""))
             while self._settlement.verdict is None:
                 await self._take(pump, await pump.next(), emit)

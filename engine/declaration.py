@@ -20,6 +20,7 @@ from engine.errors import DeclarationError
 
 _NODES = 60_000  # values in one declaration; three schemas of the largest size have fewer
 _TOOLS = 512  # tools of one source
+_PATTERNS = 256  # in all schemas of one source; the most that one may cost to compile is about 2 ms
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -87,6 +88,8 @@ def check_all(raw: object) -> tuple[Declaration, ...]:
         raise outcome.error_for("refused.no_tools", "the source declares no tool: decorate a function with @tool(...)")
     if len(raw) > _TOOLS:
         raise DeclarationError(f"the source declares {len(raw)} tools, at most {_TOOLS} are allowed: split it")
+    if (patterns := sum(_patterns(item) for item in raw)) > _PATTERNS:
+        raise DeclarationError(f"the source's schemas hold {patterns} patterns, at most {_PATTERNS} are allowed: split it")
     found: dict[str, Declaration] = {}
     lines: list[str] = []
     for item in raw:
@@ -102,6 +105,22 @@ def check_all(raw: object) -> tuple[Declaration, ...]:
     if lines:
         raise DeclarationError(*lines)
     return tuple(found.values())
+
+
+def _patterns(raw: object) -> int:
+    """How many patterns a declaration's schemas hold, whatever else is in it; a value's depth costs no stack."""
+    count, level = 0, [raw]
+    while level:
+        below: list[object] = []
+        for node in level:
+            if isinstance(node, dict):
+                named = node.get("patternProperties")
+                count += isinstance(node.get("pattern"), str) + (len(named) if isinstance(named, dict) else 0)
+                below += node.values()
+            elif isinstance(node, list):
+                below += node
+        level = below
+    return count
 
 
 def _uncompiled(raw: Mapping[str, Any]) -> list[str]:

@@ -17,7 +17,7 @@ import trio
 
 from engine.call import Call, Emit, Request
 from engine.declaration import Declaration
-from engine.errors import EngineError
+from engine.errors import EngineError, HostError
 from engine.events import ToolOutput
 from engine.loading import Loading
 from engine.outcome import Outcome, Status, error_for
@@ -54,6 +54,7 @@ class Engine:
         self._turn = trio.Lock()
         self._launcher: Launcher | None = None
         self._closing = trio.Event()
+        self._unclean: list[str] = []
         self._quiet = trio.Event()  # closing, and no call is left
 
     async def __aenter__(self) -> "Engine":
@@ -65,7 +66,7 @@ class Engine:
             self._journal = Journal(self._state.folder / "journal", ephemeral=self._state.ephemeral)
             launcher = await self._running_launcher()
             self._preparation = Preparation(launcher.facts, self._state.places)
-            self._loading = Loading(self._state.stores, self._state.places, self._preparation, image_digest(launcher.facts))
+            self._loading = Loading(self._state.stores, self._state.places, self._preparation, image_digest(launcher.facts), self._journal)
         except BaseException:
             await self._close_rest()
             raise
@@ -79,12 +80,15 @@ class Engine:
         """End calls in flight as ``cancelled.shutdown``, then every process. Raises HostError when something would not end."""
         self._closing.set()
         try:
-            with trio.CancelScope(shield=True, deadline=trio.current_time() + _SHUTDOWN_SECONDS):
-                for call in list(self._calls):
-                    call.shut_down()
-                if self._calls:
-                    await self._quiet.wait()
-                await self._pool.close()
+            with trio.CancelScope(shield=True):
+                with trio.move_on_after(_SHUTDOWN_SECONDS):
+                    for call in list(self._calls):
+                        call.shut_down()
+                    if self._calls:
+                        await self._quiet.wait()
+                await self._pool.close()  # each jail's end has a deadline of its own
+                if self._unclean:
+                    raise HostError("engine_failed.not_clean", *self._unclean)
         finally:
             self._nursery.cancel_scope.cancel()
             try:
@@ -98,7 +102,9 @@ class Engine:
 
         Raises ToolError (the source), PolicyError (the policy, a grant), RequestError (the path) or HostError (this host).
         """
-        if worker not in ("auto", "native"):
+        if worker not in ("auto", "native", "wasm"):
+            raise error_for("refused.request", f"there is no worker kind {worker!r}: use auto, native or wasm")
+        if worker == "wasm":
             raise error_for("refused.worker_kind", f"worker kind {worker!r} is not part of this build: use auto or native")
         place = Path(source)
         chosen = self._policy if policy is None else load_policy(policy, self._policies)
@@ -234,8 +240,11 @@ class Engine:
     async def _look_after_idle(self) -> None:
         while True:
             await trio.sleep(_TICK_SECONDS)
-            await self._pool.retire_idle(_keep_seconds)
-            await self._pool.renew_idle()
+            try:
+                await self._pool.retire_idle(_keep_seconds)
+                await self._pool.renew_idle()
+            except HostError as error:  # a jail would not end: no reason to end everybody's calls, and told when the engine closes
+                self._unclean += error.lines
 
     async def _close_rest(self) -> None:
         with trio.CancelScope(shield=True):

@@ -9,7 +9,7 @@ Laws:
 
 import dataclasses
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,22 +17,18 @@ import trio
 
 from engine.authoring import canonical
 from engine.declaration import Declaration, check_all
-from engine.errors import EngineError
+from engine.describing import describe
 from engine.jail.plan import Places
 from engine.outcome import error_for
 from engine.policy.load import describe_policy, load_preload
 from engine.policy.model import Policy
 from engine.policy.resolve import Tightening, resolve_describe
 from engine.preparing import Loaded, LoadedTool, Preparation
+from engine.results.receipts import Journal
 from engine.staging import bundle, graph, layers
 from engine.staging.facts import Written
 from engine.state import Stores
 from engine.supervision.pool import Pool
-from engine.supervision.pump import Closed, Pump
-from engine.supervision.reaper import reap, why_closed
-from engine.supervision.spare import LEAVE_SECONDS, failed
-from engine.wire.framing import RemoteFault
-from engine.wire.messages import Declarations, Describe, Failure
 from engine.worker.launcher import Launcher
 from engine.worker.parser import open_parser
 
@@ -43,11 +39,11 @@ GUEST_NAMES = frozenset({"engine", "guest", "enter"})
 class Loading:
     """Loads sources on one host. Raises PolicyError when the policy of describing or the list of modules to preload cannot be read."""
 
-    def __init__(self, stores: Stores, places: Places, preparation: Preparation, image: str) -> None:
-        self._stores, self._places, self._preparation, self._image = stores, places, preparation, image
+    def __init__(self, stores: Stores, places: Places, preparation: Preparation, image: str, journal: Journal) -> None:
+        self._stores, self._places, self._preparation, self._image, self._journal = stores, places, preparation, image, journal
         self._describe = describe_policy(stores.policies)
         self._preload = load_preload(stores.policies)
-        self._described: dict[str, tuple[Declaration, ...]] = {}
+        self._described: dict[str, tuple[tuple[Declaration, ...], Mapping[str, Any]]] = {}  # and the receipt of describing
 
     async def stage(self, launcher: Launcher, source: Path, policy: Policy) -> tuple[Loaded, graph.Graph]:
         """The source as a bundle with its layers found, and its graph; nothing is described yet. Raises a ``refused.*`` error."""
@@ -69,11 +65,17 @@ class Loading:
         staged, closed = await self.stage(launcher, source, policy)
         key = canonical.digest([staged.bundle.digest, [layer.digest for layer in staged.layers], self._image])
         if key not in self._described:
-            self._described[key] = check_all(await self._ask(staged, pool))
-        declarations = self._described[key]
+            names = [layer.name for layer in staged.layers]
+            resolved = resolve_describe(self._describe, staged.policy, names, Tightening())
+            prepared = self._preparation.prepared(resolved, staged, tenant=None, describing=True)
+            told, made = await describe(staged, prepared, pool, self._journal)
+            # in a thread: a hundred schemas full of patterns take seconds to compile
+            self._described[key] = (await trio.to_thread.run_sync(check_all, told), made)
+        declarations, described = self._described[key]
         _compare(closed, declarations)
-        loaded = dataclasses.replace(staged, declarations=canonical.digest([made.data for made in declarations]))
-        return [LoadedTool(made, loaded) for made in declarations]
+        digest = canonical.digest([made.data for made in declarations])
+        loaded = dataclasses.replace(staged, declarations=digest, described=described)
+        return await trio.to_thread.run_sync(lambda: [LoadedTool(made, loaded) for made in declarations])
 
     def _layers(self, names: Sequence[str], policy: Policy, python: str) -> tuple[layers.Layer, ...]:
         refused = [name for name in names if name not in policy.grants.layers]
@@ -83,63 +85,6 @@ class Loading:
         for layer in found:
             layers.check_python(layer, python)
         return found
-
-    async def _ask(self, staged: Loaded, pool: Pool) -> list[Any]:
-        """What a jailed child says that the source declares."""
-        names = [layer.name for layer in staged.layers]
-        resolved = resolve_describe(self._describe, staged.policy, names, Tightening())
-        prepared = self._preparation.prepared(resolved, staged, tenant=None, describing=True)
-        seat = await pool.lease(prepared.recipe, resolved.pool)
-        told: list[Any] | None = None
-        verdict = ("limit_exceeded.wall", f"the source was not described within {resolved.limits.wall_ms} ms")
-        stderr = ""
-        try:
-            with trio.move_on_after(resolved.limits.wall_ms / 1000):
-                spare = seat.spare
-                if spare is None:
-                    raise error_for("engine_failed.bug", "the pool lent a worker without a child")
-                await spare.ready.wait()
-                if spare.verdict is not None or spare.pump is None or spare.child is None:
-                    verdict = spare.verdict or ("engine_failed.bug", "a child without a pump")
-                else:
-                    told, verdict = await _described(spare.pump)
-                    if verdict[0] == "crashed.silent":
-                        end = await reap(seat.jail, spare.child, leave_seconds=LEAVE_SECONDS)
-                        verdict = await why_closed(seat.jail, end, None, prepared.recipe.cpu_s)
-        finally:
-            with trio.CancelScope(shield=True):
-                if seat.spare is not None and seat.spare.pump is not None:
-                    seat.spare.pump.drain()
-                    stderr = seat.spare.pump.captured["stderr"].text()
-                await pool.give_back(seat, healthy=False)
-        if told is None:
-            raise _refusal(verdict, stderr)
-        return told
-
-
-async def _described(pump: Pump) -> tuple[list[Any] | None, tuple[str, str]]:
-    try:
-        await pump.send(Describe())
-        message = await pump.next()
-    except RemoteFault as fault:
-        return None, (fault.code, fault.line)
-    except Closed as closed:
-        end = closed.fault
-        return None, (end.code, end.line) if end else ("crashed.silent", "the worker closed its channel")
-    if isinstance(message, Declarations):
-        return message.tools, ("ok.done", "")
-    if isinstance(message, Failure):
-        return None, failed(message)
-    return None, ("violation.protocol", f"the worker sent {type(message).__name__} when it was asked to describe")
-
-
-def _refusal(verdict: tuple[str, str], stderr: str) -> EngineError:
-    """The error of a describing that failed, with the last lines that the source wrote."""
-    code, line = verdict
-    if code == "refused.declaration":
-        return error_for(code, *line.removeprefix("DeclarationError: ").splitlines()[:_LINES])
-    trace = [said for said in stderr.strip().splitlines() if said.strip(" ^~")][-4:-1]
-    return error_for(code, line, *(trace if code == "tool_error.import" else ()))
 
 
 def _compare(closed: graph.Graph, declarations: Sequence[Declaration]) -> None:

@@ -44,6 +44,7 @@ class Loaded:
     declarations: str
     preload: tuple[str, ...]
     image: str
+    described: Mapping[str, Any] | None = None  # the receipt of its describing, None before it
     inode: int  # of the bundle's folder: one that was removed and published again is another, and a jail holds on to the old
 
     def content(self, names: Sequence[str]) -> plans.Content:

@@ -92,6 +92,12 @@ async def jailed(
     return await engine.call(tool, dict(arguments or {}), **options)
 
 
+def call_receipts(state: Path) -> list[dict[str, Any]]:
+    """The receipts of calls in a state folder's journal, oldest first; those of describing are left out."""
+    lines = (state / "journal" / "receipts.jsonl").read_text(encoding="utf-8").splitlines()
+    return [made for line in lines if (made := json.loads(line))["kind"] == "call"]
+
+
 @dataclasses.dataclass(frozen=True)
 class Belongings:
     """What this process holds that an engine could leave behind."""

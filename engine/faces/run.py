@@ -96,8 +96,9 @@ async def describe(source: str, wanted: Wanted) -> Answer:
     """The source's declarations, read in a jail."""
     async with wanted.engine() as engine:
         declarations = await engine.load(source, worker=wanted.worker)
+        receipt = engine.loaded(declarations[0].name).loaded.described
     value = [{**made.data, "digest": made.digest} for made in declarations]
-    return Answer(value=value, text="\n\n".join(_described(made) for made in declarations))
+    return Answer(value=value, receipt=receipt, text="\n\n".join(_described(made) for made in declarations))
 
 
 def _described(made: Declaration) -> str:

@@ -9,6 +9,7 @@ Laws:
 
 import dataclasses
 import functools
+import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,7 @@ from typing import Any
 from engine.errors import HostError
 from engine.jail import bpf, syscalls
 from engine.jail.facts import UIDS, HostFacts, Way
+from engine.outcome import error_for
 from engine.policy.model import Mode
 from engine.policy.resolve import Resolved
 
@@ -157,8 +159,18 @@ def _binds(resolved: Resolved, facts: HostFacts, places: Places, content: Conten
         binds.append(["/usr/share/zoneinfo", "/usr/share/zoneinfo", "folder"])
     binds.append([str(content.source), "/bundle", "folder"])
     binds += [[str(path), f"/layers/{name}", "folder"] for name, path in content.layers]
-    binds += [[path, f"/granted/{name}", "folder"] for name, path in sorted(resolved.folders.items())]
+    binds += [[_straight(name, path), f"/granted/{name}", "folder"] for name, path in sorted(resolved.folders.items())]
     return binds
+
+
+def _straight(name: str, path: str) -> str:
+    """The path of a granted folder. Raises PolicyError when a link lies on it, or no folder there."""
+    # security: a link may lead to what no policy may grant, / or /proc, and may be turned after somebody looked at it
+    if os.path.realpath(path) != path:
+        raise error_for("refused.policy", f"grants.folders.{name}: the path leads through a link: write where it leads")
+    if not os.path.isdir(path):
+        raise error_for("refused.policy", f"grants.folders.{name}: there is no folder at that path on this host")
+    return path
 
 
 def _landlock(resolved: Resolved, facts: HostFacts, content: Content) -> dict[str, Any]:

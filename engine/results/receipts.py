@@ -30,9 +30,10 @@ VERSION = 1
 class Setting:
     """What stood before the call ran; None where it was refused before that was known."""
 
-    tool: str
+    kind: str = "call"  # or describe: then there is no tool and no declaration yet
+    tool: str | None
     tenant: str | None
-    declaration: str
+    declaration: str | None
     source: str
     layers: Mapping[str, str]
     image: str
@@ -60,6 +61,7 @@ def receipt(setting: Setting, happened: Happened, journal: str) -> Mapping[str, 
     return MappingProxyType(
         {
             "version": VERSION,
+            "kind": setting.kind,
             "id": str(uuid.uuid4()),
             "time": datetime.datetime.now(datetime.UTC).isoformat(timespec="milliseconds"),
             "journal": journal,

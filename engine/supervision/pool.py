@@ -5,7 +5,8 @@ Not its job: making a spare ready (``spare.py``), what a call does with it (``ca
 Laws:
 1. A jail holds at most one call and one spare; n calls at once are n jails (tests/contract/test_pool.py).
 2. At its bound a call waits in line, and past the bound of the line it is refused, never dropped (tests/contract/test_pool.py).
-3. After ``close`` no jail is left (tests/security/test_promise_clean.py).
+3. Bounds and lines are per depth: a tool's own call never waits for a jail that its caller holds (tests/contract/test_nesting.py).
+4. After ``close`` no jail is left (tests/security/test_promise_clean.py).
 """
 
 from collections.abc import Awaitable, Callable
@@ -30,14 +31,15 @@ class Seat:
         self.jail, self.recipe = jail, recipe
         self.spare: Spare | None = None
         self.failures = 0
+        self.depth = 0  # of the call that it is, or was last, lent to
         self.idle_since = trio.current_time()
 
 
 class _Place:
     """Where a call stands in line; ``turn`` is set when there may be a jail for it."""
 
-    def __init__(self, key: str, bounds: PoolBounds) -> None:
-        self.key, self.bounds = key, bounds
+    def __init__(self, key: str, bounds: PoolBounds, depth: int) -> None:
+        self.key, self.bounds, self.depth = key, bounds, depth
         self.turn = trio.Event()
 
 
@@ -48,25 +50,29 @@ class Pool:
         self._nursery, self._launcher = nursery, launcher
         self._idle: list[Seat] = []  # least recently used first
         self._lent: set[Seat] = set()
-        self._starting: dict[str, int] = {}
+        self._ending: set[Seat] = set()  # may still run tool code, so they count until they are gone
+        self._starting: dict[tuple[str, int], int] = {}  # by key and depth
         self._line: list[_Place] = []  # in order of arrival
 
     @property
     def living(self) -> int:
-        """Jails that are there or being made."""
-        return len(self._idle) + len(self._lent) + sum(self._starting.values())
+        """Jails that are there, being made or being ended."""
+        return len({*self._idle, *self._lent, *self._ending}) + sum(self._starting.values())
 
-    async def lease(self, recipe: Recipe, bounds: PoolBounds) -> Seat:
-        """A jail of that key with a spare that is ready or on its way. Raises RequestError ``refused.busy``, HostError."""
+    async def lease(self, recipe: Recipe, bounds: PoolBounds, *, depth: int = 0) -> Seat:
+        """A jail of that key with a spare that is ready or on its way. Raises RequestError ``refused.busy``, HostError.
+
+        ``depth`` counts the calls above this one, each of which holds a jail until this one has ended.
+        """
         place: _Place | None = None
         try:
             while True:
                 # who comes later waits behind those who want the same
-                ahead = place is None and any(other.key == recipe.key for other in self._line)
-                if not ahead and (seat := await self._found(recipe, bounds)) is not None:
+                ahead = place is None and any((other.key, other.depth) == (recipe.key, depth) for other in self._line)
+                if not ahead and (seat := await self._found(recipe, bounds, depth)) is not None:
                     return seat
                 if place is None:
-                    place = self._join(recipe.key, bounds)
+                    place = self._join(recipe.key, bounds, depth)
                 await place.turn.wait()
                 place.turn = trio.Event()
         finally:
@@ -127,20 +133,21 @@ class Pool:
         if failed:
             raise HostError("engine_failed.not_clean", *failed)
 
-    async def _found(self, recipe: Recipe, bounds: PoolBounds) -> Seat | None:
+    async def _found(self, recipe: Recipe, bounds: PoolBounds, depth: int) -> Seat | None:
         """A jail for that recipe, started if there is room or another key's idle one can go; None when there is none to be had."""
         while True:
             seat = self._take(recipe.key)
-            if seat is None and self._room(recipe.key, bounds):
-                seat = await self._start(recipe)
+            if seat is None and self._room(recipe.key, bounds, depth):
+                seat = await self._start(recipe, depth)
             if seat is None:
-                victim = self._victim(recipe.key, bounds)
+                victim = self._victim(recipe.key, bounds, depth)
                 if victim is None:
                     return None
                 await self._retire(victim)
             elif seat.jail.dead():
                 await self._retire(seat)
             else:
+                seat.depth = depth
                 self._lent.add(seat)
                 await self._renew(seat)
                 return seat
@@ -151,26 +158,31 @@ class Pool:
                 return self._idle.pop(at)
         return None
 
-    def _room(self, key: str, bounds: PoolBounds) -> bool:
-        same = sum(seat.recipe.key == key for seat in (*self._idle, *self._lent)) + self._starting.get(key, 0)
-        return self.living < bounds.total and same < bounds.jails
+    def _taken(self, depth: int, key: str | None = None) -> int:
+        """Jails that calls at that depth have, are getting or had and that still end; of one key, or of all."""
+        there = sum(seat.depth == depth and key in (None, seat.recipe.key) for seat in {*self._lent, *self._ending})
+        return there + sum(count for (other, at), count in self._starting.items() if at == depth and key in (None, other))
 
-    def _victim(self, key: str, bounds: PoolBounds) -> Seat | None:
+    def _room(self, key: str, bounds: PoolBounds, depth: int) -> bool:
+        idle = sum(seat.recipe.key == key for seat in self._idle)
+        return len(self._idle) + self._taken(depth) < bounds.total and idle + self._taken(depth, key) < bounds.jails
+
+    def _victim(self, key: str, bounds: PoolBounds, depth: int) -> Seat | None:
         """The idle jail of another key to end for this one, least recently used first."""
-        return self._idle.pop(0) if self._may_evict(key, bounds) else None
+        return self._idle.pop(0) if self._may_evict(key, bounds, depth) else None
 
-    def _may_evict(self, key: str, bounds: PoolBounds) -> bool:
-        same = sum(seat.recipe.key == key for seat in self._lent) + self._starting.get(key, 0)
-        return bool(self._idle) and same < bounds.jails
+    def _may_evict(self, key: str, bounds: PoolBounds, depth: int) -> bool:
+        return bool(self._idle) and self._taken(depth) < bounds.total and self._taken(depth, key) < bounds.jails
 
-    async def _start(self, recipe: Recipe) -> Seat:
-        self._starting[recipe.key] = self._starting.get(recipe.key, 0) + 1
+    async def _start(self, recipe: Recipe, depth: int) -> Seat:
+        which = (recipe.key, depth)
+        self._starting[which] = self._starting.get(which, 0) + 1
         try:
             jail = await Jail.start(await self._launcher(), recipe.plan, seconds=recipe.start_ms / 1000)
         finally:
-            self._starting[recipe.key] -= 1
-            if not self._starting[recipe.key]:
-                del self._starting[recipe.key]
+            self._starting[which] -= 1
+            if not self._starting[which]:
+                del self._starting[which]
         return Seat(jail, recipe)
 
     async def _renew(self, seat: Seat) -> None:
@@ -192,6 +204,7 @@ class Pool:
         seat.failures = seat.failures + 1 if spare.verdict is not None else 0
 
     async def _retire(self, seat: Seat) -> None:
+        self._ending.add(seat)
         try:
             if seat.spare is not None:
                 await seat.spare.give_up()
@@ -199,12 +212,13 @@ class Pool:
         finally:
             if seat.spare is not None and seat.spare.child is not None:
                 seat.spare.child.close()  # one that was buried is no longer the jail's to close
+            self._ending.discard(seat)
             self._wake()
 
-    def _join(self, key: str, bounds: PoolBounds) -> _Place:
-        if len(self._line) >= bounds.queued:
+    def _join(self, key: str, bounds: PoolBounds, depth: int) -> _Place:
+        if sum(place.depth == depth for place in self._line) >= bounds.queued:
             raise RequestError("refused.busy", f"{bounds.total} workers are in use and {bounds.queued} calls wait in line")
-        place = _Place(key, bounds)
+        place = _Place(key, bounds, depth)
         self._line.append(place)
         self._wake()
         return place
@@ -213,7 +227,8 @@ class Pool:
         """Wake the first in line for whom there is a jail now. Each that was woken wakes the next, so that no chance is lost."""
         for place in self._line:
             idle = any(seat.recipe.key == place.key for seat in self._idle)
-            if not place.turn.is_set() and (idle or self._room(place.key, place.bounds) or self._may_evict(place.key, place.bounds)):
+            wanted = (place.key, place.bounds, place.depth)
+            if not place.turn.is_set() and (idle or self._room(*wanted) or self._may_evict(*wanted)):
                 place.turn.set()
                 return
 

@@ -63,6 +63,13 @@ class Pump:
         except BrokenPipeError:
             self._closed = True  # what it said before may still be there to read
 
+    def refuse_early(self) -> None:
+        """Look at what a child that should wait has sent. Raises RemoteFault: nothing may come before the call."""
+        # security: a thread of the tool's import could else answer a call that was not made yet
+        if data := self._child.read():
+            self.session.feed(data)
+            self.session.next()
+
     async def next(self) -> FromWorker:
         """The next message. Raises RemoteFault (it broke the rules or a bound) or Closed."""
         # security: a child that is never slower than we are would else hold the event loop, and every deadline, for as long as it likes

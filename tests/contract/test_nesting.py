@@ -1,7 +1,5 @@
 """Tools that call tools: only those they declared, through the same checks, in the outer call's time and tenant, each with a receipt."""
 
-import json
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -94,9 +92,9 @@ async def loaded(engine: Engine, folder: Path) -> None:
     await engine.load(kit.write(folder / "outer", OUTER))
 
 
-def journal(folder: Path) -> list[Mapping[str, Any]]:
+def journal(folder: Path) -> list[dict[str, Any]]:
     """The receipts in a state folder, oldest first."""
-    return [json.loads(line) for line in (folder / "journal" / "receipts.jsonl").read_text().splitlines()]
+    return kit.call_receipts(folder)
 
 
 class TestDeclared:
@@ -198,3 +196,32 @@ class TestTime:
         ends = {one["tool"]: one["verdict"]["reason"] for one in journal(tmp_path / "state")[2:]}
         assert ends == {"slow": "cancelled.caller", "outer": "limit_exceeded.wall"}
         assert (await engine.call("double", {"n": 2})).value == 4
+
+
+CROWD = """
+from engine import Context, tool
+
+@tool(description="calls another", effect="read", nested_tools=["inner"])
+def outer(number: int, ctx: Context) -> int:
+    return ctx.call("inner", {"number": number})
+
+@tool(description="is called", effect="read")
+def inner(number: int) -> int:
+    return number * 2
+"""
+
+
+async def test_a_crowd_of_composites_does_not_wait_for_itself(engine: Engine, tmp_path: Path) -> None:
+    """Twenty calls of a tool that calls another, on four jails: each holds one and needs one more, and all are answered."""
+    await engine.load(kit.write(tmp_path / "source", CROWD))
+    found: dict[int, object] = {}
+
+    async def call(number: int) -> None:
+        outcome = await engine.call("outer", {"number": number})
+        found[number] = outcome.value if outcome.reason == "ok.done" else outcome.lines
+
+    with trio.fail_after(60):
+        async with trio.open_nursery() as nursery:
+            for number in range(20):
+                nursery.start_soon(call, number)
+    assert found == {number: number * 2 for number in range(20)}

@@ -11,7 +11,7 @@ import trio
 from engine.host import Engine
 from engine.outcome import Outcome
 from engine.supervision import pool
-from engine.worker.native import Jail, NativeChild
+from engine.worker.native import NativeChild
 from tests import kit, moments
 
 HANG = "import time\nwhile True: time.sleep(1000)\n"
@@ -305,34 +305,6 @@ async def test_a_jail_does_not_serve_again_after_a_crash(engine: Engine, tmp_pat
         "crashed.signal": False,
         "violation.protocol": False,
     }  # fmt: skip  one row
-
-
-async def test_a_jail_counts_until_it_is_gone(engine: Engine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """One at most: while the jail of a call that crashed is still being ended, the next call waits in line, and no second jail is made."""
-    policy = moments.policy(tmp_path, {"pool": {"jails": 1, "total": 1}})
-    await engine.load(kit.write(tmp_path / "source", moments.RUN), policy=policy)
-    ending, end, close = trio.Event(), trio.Event(), Jail.close
-
-    async def held_up(jail: Jail) -> None:
-        ending.set()
-        await end.wait()
-        await close(jail)
-
-    got: list[str] = []
-
-    async def call(code: str) -> None:
-        got.append((await engine.call("run", {"code": code})).reason)
-
-    with trio.fail_after(30):
-        async with trio.open_nursery() as nursery:
-            monkeypatch.setattr(Jail, "close", held_up)
-            nursery.start_soon(call, "os._exit(0)")
-            await ending.wait()
-            nursery.start_soon(call, "value = 1")
-            await in_line(engine, 1)
-            jails = len(moments.Tree(engine).monitors)
-            end.set()
-    assert (got, jails) == (["crashed.exit", "ok.done"], 1)
 
 
 async def test_an_import_that_fails_each_time_is_not_tried_without_end(engine: Engine, tmp_path: Path) -> None:

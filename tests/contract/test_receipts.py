@@ -9,6 +9,7 @@ import pytest
 import trio
 
 from engine.authoring import canonical
+from engine.errors import EngineError
 from engine.host import Engine
 from engine.limits import LIMIT_NAMES
 from engine.outcome import Outcome
@@ -68,7 +69,12 @@ ENDS: list[tuple[str, Mapping[str, Any], str, bool]] = [
 
 
 def journal(folder: Path) -> list[dict[str, Any]]:
-    """The receipts in a state folder, oldest first; every line is JSON."""
+    """The receipts of calls in a state folder, oldest first; every line is JSON."""
+    return kit.call_receipts(folder)
+
+
+def everything(folder: Path) -> list[dict[str, Any]]:
+    """The receipts of describing as well."""
     return [json.loads(line) for line in (folder / "journal" / "receipts.jsonl").read_bytes().splitlines()]
 
 
@@ -237,3 +243,24 @@ class TestFacts:
         assert outcome.value == len(CANARY)
         for file in (tmp_path / "state").rglob("*"):
             assert not file.is_file() or CANARY.encode() not in file.read_bytes()
+
+
+class TestDescribing:
+    """Reading what a source declares runs its import, so it has a receipt too."""
+
+    async def test_a_load_leaves_one_with_its_own_policy(self, engine: Engine, tmp_path: Path) -> None:
+        """It names the source, no tool and no declaration; a second load of the same bytes runs nothing and leaves none."""
+        source = "from engine import tool\n@tool(effect='read', description='d')\ndef f() -> int:\n    return 1\n"
+        for _ in range(2):
+            await engine.load(kit.write(tmp_path / "source", source))
+        (made,) = everything(tmp_path / "state")
+        assert (made["kind"], made["tool"], made["digests"]["declaration"], made["policy"]["name"]) == ("describe", None, None, "describe")
+        assert (made["verdict"]["reason"], made["enforced"]["seccomp"]) == ("ok.done", 1)
+        assert engine.loaded("f").loaded.described == made
+
+    async def test_one_that_fails_leaves_one_with_the_reason(self, engine: Engine, tmp_path: Path) -> None:
+        """Whatever the import did."""
+        with pytest.raises(EngineError):
+            await engine.load(kit.write(tmp_path / "source", "import os\nos._exit(3)\n"))
+        (made,) = everything(tmp_path / "state")
+        assert (made["kind"], made["verdict"]["reason"]) == ("describe", "crashed.exit")

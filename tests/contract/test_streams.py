@@ -132,8 +132,7 @@ async def test_an_exception_in_the_block_comes_out_as_it_is(engine: Engine, tmp_
         assert tree is not None
         assert moments.living(tree.children) == []
         await moments.assert_works(engine)
-    journal = (tmp_path / "state" / "journal" / "receipts.jsonl").read_text().splitlines()
-    assert [line.split('"reason":"')[1].split('"')[0] for line in journal] == ["cancelled.caller", "ok.done"]
+    assert [made["verdict"]["reason"] for made in kit.call_receipts(tmp_path / "state")] == ["cancelled.caller", "ok.done"]
 
 
 async def test_a_slow_caller_does_not_stretch_the_deadline(engine: Engine, tmp_path: Path) -> None:

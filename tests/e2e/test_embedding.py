@@ -69,7 +69,7 @@ class TestScripts:
         home.mkdir()
         made = programs.run(tmp_path, script("told(within(30, main))"), variables={"HOME": str(home), "XDG_STATE_HOME": None})
         assert made == ["ok.done", "said", "durable"]
-        assert len((home / ".local/state/stockade/journal/receipts.jsonl").read_text().splitlines()) == 1
+        assert len(kit.call_receipts(home / ".local/state/stockade")) == 1
 
     @pytest.mark.parametrize("home", ["/dev/null", "/nonexistent/home", "/proc/self"])
     def test_without_a_home_it_works_and_the_journal_is_ephemeral(self, tmp_path: Path, home: str) -> None:

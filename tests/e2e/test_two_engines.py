@@ -1,6 +1,5 @@
 """Several engines on one state folder at once, in one program and in several, on the same sources and others, and after one was killed."""
 
-import json
 import subprocess
 from pathlib import Path
 from typing import Any
@@ -45,7 +44,7 @@ ROUNDS = 8
 
 def journal(state: Path) -> list[dict[str, Any]]:
     """The receipts of a state folder; every line is a whole one."""
-    return [json.loads(line) for line in (state / "journal" / "receipts.jsonl").read_text().splitlines()]
+    return kit.call_receipts(state)
 
 
 def unfinished(state: Path) -> list[Path]:

@@ -22,7 +22,7 @@ FLOORS: tuple[tuple[str, ...], ...] = (
     ("jail/",),
     ("worker/", "images/"),
     ("supervision/", "egress/", "results/"),
-    ("call.py", "loading.py", "preparing.py", "state.py", "host.py"),
+    ("call.py", "loading.py", "preparing.py", "describing.py", "state.py", "host.py"),
     ("runtime/",),
     ("cells/",),
     ("attack/", "batch.py"),

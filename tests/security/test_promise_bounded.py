@@ -8,6 +8,7 @@ import pytest
 import trio
 
 from engine.host import Engine
+from engine.worker.native import Jail
 from tests import kit, moments
 
 MIB = 1 << 20
@@ -329,3 +330,32 @@ async def test_a_neighbour_is_served_while_others_burn(engine: Engine, tmp_path:
             assert sum(one.num_threads() for one in moments.Tree(engine).children) > 48
             await moments.assert_works(engine)
             nursery.cancel_scope.cancel()
+
+
+async def test_a_jail_counts_until_it_is_gone(engine: Engine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One at most: while the jail of a call that crashed is still being ended, the next call waits in line, and no second jail is made."""
+    policy = moments.policy(tmp_path, {"pool": {"jails": 1, "total": 1}})
+    await engine.load(kit.write(tmp_path / "source", moments.RUN), policy=policy)
+    ending, end, close = trio.Event(), trio.Event(), Jail.close
+
+    async def held_up(jail: Jail) -> None:
+        ending.set()
+        await end.wait()
+        await close(jail)
+
+    got: list[str] = []
+
+    async def call(code: str) -> None:
+        got.append((await engine.call("run", {"code": code})).reason)
+
+    with trio.fail_after(30):
+        async with trio.open_nursery() as nursery:
+            monkeypatch.setattr(Jail, "close", held_up)
+            nursery.start_soon(call, "os._exit(0)")
+            await ending.wait()
+            nursery.start_soon(call, "value = 1")
+            while not engine._pool._line:
+                await trio.lowlevel.checkpoint()
+            jails = len(moments.Tree(engine).monitors)
+            end.set()
+    assert (got, jails) == (["crashed.exit", "ok.done"], 1)

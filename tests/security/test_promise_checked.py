@@ -300,3 +300,37 @@ async def test_words_of_progress_and_log_come_as_one_line(engine: Engine, tmp_pa
     line = "%s {0.__class__} 2026-01-01 ERROR forged"
     assert [item.message for item in shown if isinstance(item, Progress | LogRecord)] == [line, line]
     assert outcome.reason == "ok.done"
+
+
+EARLY = f"""
+import os, threading
+from engine import tool
+{moments.CALLED}
+if CALLED:
+    threading.Thread(target=os.write, args=(3, b"\\0\\0\\0\\3\\x92\\x17\\x07"), daemon=True).start()
+
+@tool(description="answers before it is asked", effect="write")
+def pay(amount: int) -> int:
+    return amount
+"""
+
+
+async def test_an_answer_to_a_call_that_was_not_made_yet_is_refused(engine: Engine, tmp_path: Path) -> None:
+    """A thread of the import writes a whole Result of 7 while its child waits for the call."""
+    with trio.fail_after(30):
+        await engine.load(kit.write(tmp_path, EARLY))
+        while not engine._pool._idle:  # a child may be taken before its thread wrote, and a jail in which that was seen is ended
+            await engine.call("pay", {"amount": 1})
+        (seat,) = engine._pool._idle
+        assert seat.spare is not None
+        await seat.spare.ready.wait()
+        assert seat.spare.child is not None
+        await seat.spare.child.wait()
+        outcome = await engine.call("pay", {"amount": 1})
+    assert (outcome.reason, outcome.value) == ("violation.protocol", None)
+
+
+async def test_the_same_call_without_the_thread_is_answered(engine: Engine, tmp_path: Path) -> None:
+    """The control."""
+    quiet = await kit.jailed(engine, tmp_path, EARLY.replace("if CALLED", "if False"), "pay", {"amount": 1})
+    assert (quiet.reason, quiet.value) == ("ok.done", 1)

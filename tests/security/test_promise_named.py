@@ -59,7 +59,7 @@ def spoil(places: list[str]) -> list[str]:
 
 def journal(state: Path) -> list[dict[str, Any]]:
     """The receipts of a state folder."""
-    return [json.loads(line) for line in (state / "journal" / "receipts.jsonl").read_text().splitlines()]
+    return kit.call_receipts(state)
 
 
 def sha(data: bytes) -> str:

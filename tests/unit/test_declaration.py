@@ -20,6 +20,9 @@ def sample(a: int, b: str = "x") -> dict[str, int]:
     return {b: a}
 
 
+PATTERNED = {"type": "object", "properties": {"word": {"type": "string", "pattern": "a"}}, "additionalProperties": False}
+
+
 def said(**changed: Any) -> dict[str, Any]:
     """The sample's declaration with other fields."""
     return {**sample.declaration, **changed}
@@ -137,6 +140,11 @@ def test_all_of_a_source() -> None:
     [
         ({}, ("declarations are a list, not dict",)),
         ([said()] * 513, ("the source declares 513 tools, at most 512 are allowed: split it",)),
+        (
+            [said(input={"type": "object", "properties": {"word": {"type": "string", "pattern": "a"}}, "additionalProperties": False})]
+            * 257,
+            ("the source's schemas hold 257 patterns, at most 256 are allowed: split it",),
+        ),
         ([said(), said(qualname="other")], (f'tool sample: declared twice, in "{__name__}.sample" and "{__name__}.other": rename one',)),
         (
             [said(nested_tools=["w"]), said(name="w", effect="write", read_only=False)],
@@ -147,7 +155,7 @@ def test_all_of_a_source() -> None:
             ('tool sample: nested_tools: "b" has nested tools itself: name those directly',),
         ),
     ],
-    ids=["type", "many", "twice", "effect", "flat"],
+    ids=["type", "many", "patterns", "twice", "effect", "flat"],
 )
 def test_declarations_that_do_not_go_together_refuse(raw: Any, lines: tuple[str, ...]) -> None:
     """Duplicates, a read that holds a write, and nesting in nesting."""

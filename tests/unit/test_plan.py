@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from engine.errors import HostError
+from engine.errors import HostError, PolicyError
 from engine.jail import plan as plans
 from engine.jail.facts import HostFacts, Way
 from engine.policy.model import LIMIT_KEYS, Mode
@@ -129,12 +129,23 @@ class TestOrders:
         covers = [["/state/empty", f"/python/lib/python3.11/{name}", "folder"] for name in ("site-packages", "dist-packages")]
         assert binds[1:3] == covers
 
-    def test_only_granted_folders_are_shown(self) -> None:
+    def test_only_granted_folders_are_shown(self, tmp_path: Path) -> None:
         """Below /granted, by the name the operator gave."""
-        plan = made(folders={"docs": "/srv/docs"})
-        assert ["/srv/docs", "/granted/docs", "folder"] in plan.order["binds"]
+        plan = made(folders={"docs": str(tmp_path)})
+        assert [str(tmp_path), "/granted/docs", "folder"] in plan.order["binds"]
         assert "/granted/docs" in [path for path, _ in plan.order["landlock"]["paths"]]
         assert not [bind for bind in made().order["binds"] if bind[1].startswith("/granted")]
+
+    def test_a_granted_folder_lies_where_it_says(self, tmp_path: Path) -> None:
+        """A link on the way could lead to what no policy may grant; a folder that is not there is the policy's fault."""
+        (tmp_path / "real").mkdir()
+        (tmp_path / "link").symlink_to("/")
+        for path, line in (("link", "leads through a link: write where it leads"), ("gone", "")):
+            with pytest.raises(PolicyError) as caught:
+                made(folders={"docs": str(tmp_path / path)})
+            assert caught.value.code == "refused.policy"
+            assert line in caught.value.lines[0]
+        assert made(folders={"docs": str(tmp_path / "real")}).walls
 
     def test_no_path_may_be_written_by_landlock(self) -> None:
         """Folders are read only (bits 2 and 3), devices read and written (1 and 2), and no TCP port is open."""

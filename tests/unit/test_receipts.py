@@ -63,6 +63,7 @@ class TestReceipt:
         assert datetime.datetime.fromisoformat(made.pop("time")).utcoffset() == datetime.timedelta(0)
         assert made == {
             "version": 1,
+            "kind": "call",
             "journal": "durable",
             "tool": "say",
             "tenant": "t",
