@@ -9,6 +9,7 @@ lies in a folder that is closed to nobody (a home), it is shown in its place in 
 import os
 import shlex
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -17,8 +18,12 @@ from pathlib import Path
 import pytest
 
 PROJECT = Path(__file__).resolve().parents[1]
-# what depends on who runs it; the rest of tests/security has no process in it, or none that knows its user
-TREES = ("tests/contract", "tests/e2e", *(f"tests/security/test_{part}_*.py" for part in ("promise", "kernel", "interpreter")))
+# what depends on who runs it; the rest has no process in it, or none that knows its user
+TREES = (
+    "tests/contract",
+    *(f"tests/e2e/test_{part}.py" for part in ("cli_demo", "cli_doctor", "cli_run", "cli_signals", "embedding", "two_engines")),
+    *(f"tests/security/test_{part}_*.py" for part in ("promise", "kernel", "interpreter")),
+)
 NOBODY = "65534"
 _LEFT_BEHIND = shutil.ignore_patterns(".git", ".venv*", "*_cache", ".hypothesis", "dist", "build")
 _HEAVY = shutil.ignore_patterns("mypy*", "ruff*", "uv*", "setuptools*", "__pycache__", "*mypyc*")
@@ -74,4 +79,5 @@ if __name__ == "__main__":
     if os.geteuid() != 0:
         print("not root: the suite ran as an ordinary user already")
         sys.exit(0)
+    signal.signal(signal.SIGINT, signal.SIG_DFL)  # a shell ignores it for what it runs in the background, and children inherit that
     sys.exit(run(sys.argv[1:]))

@@ -184,7 +184,7 @@ class TestJournal:
             "no receipt": "refused.storage",
             "with room again": "ok.done",
             "and again": "ok.done",
-            "lines": ["ok.done", "cut", "ok.done", "ok.done", "ok.done"],
+            "lines": ["ok.done", "ok.done", "cut", "ok.done", "ok.done", "ok.done"],  # describing first
         }
 
 

@@ -31,7 +31,7 @@ class Link:
         self._descriptor, self._codec = descriptor, codec
         self._reader = wire.Reader()
         # made while there is memory for it
-        self._last_words = codec.pack(wire.FAILURE, ["exception", "MemoryError", "and no memory was left to say more"])
+        self._last_words = codec.pack(wire.FAILURE, ["exception", "MemoryError", ""])
 
     def send(self, number: int, fields: list[Any]) -> None:
         """Write one whole frame. Raises ValueError when the fields are not plain data."""
