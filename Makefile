@@ -19,12 +19,14 @@ PINNED := --require-hashes --only-binary :all:
 demo: $(RUN)
 	@$(BIN)/stockade demo
 
-# the wall's tests run a second time as nobody when this is root, beside the first: there are two cores nearly everywhere
+# two lines side by side, since there are two cores nearly everywhere: what starts engines, and beside it the same again as nobody
+# (when this is root) followed by what starts none
 test: $(DEV)
 ifeq ($(ARGS),)
-	@$(BIN)/python -m tests.nobody >$(VENV)/nobody.log 2>&1 & again=$$!; \
-	$(BIN)/python -m pytest; status=$$?; \
-	wait $$again || status=1; echo "---- and as nobody:"; cat $(VENV)/nobody.log; exit $$status
+	@{ $(BIN)/python -m tests.nobody; again=$$?; \
+	  $(BIN)/python -m pytest -q tests/unit tests/house tests/agreement tests/fuzz || again=1; exit $$again; } >$(VENV)/beside.log 2>&1 & beside=$$!; \
+	$(BIN)/python -m pytest tests/contract tests/security tests/e2e; status=$$?; \
+	wait $$beside || status=1; echo "---- beside it, as nobody and without engines:"; cat $(VENV)/beside.log; exit $$status
 else
 	@$(BIN)/python -m pytest $(ARGS)
 endif
