@@ -1,15 +1,14 @@
 """The main job on each Python that is supported and present, in an environment made from the pinned requirements."""
 
-import shutil
 import subprocess
 from pathlib import Path
 
 import pytest
 
 from tests import kit, programs
+from tests.interpreters import interpreter
 
 VERSIONS = ("3.11", "3.12", "3.13")
-PLACES = ("/root/.pyenv/versions", "/opt/pyenv/versions", "/usr/local/bin", "/usr/bin")
 TOOLS = """
 import asyncio, dataclasses, enum, sys, threading
 from concurrent.futures import ThreadPoolExecutor
@@ -102,14 +101,8 @@ def expected(version: str) -> list[list[object]]:
 
 def interpreter_of(version: str) -> Path | None:
     """An interpreter of that version on this machine."""
-    for folder in map(Path, PLACES):
-        try:
-            found = sorted(folder.glob(f"{version}.*/bin/python{version}")) or [folder / f"python{version}"]
-            if found[-1].exists():
-                return found[-1]
-        except PermissionError:
-            continue
-    return Path(named) if (named := shutil.which(f"python{version}")) else None
+    major, minor = version.split(".")
+    return interpreter((int(major), int(minor)))
 
 
 @pytest.fixture(scope="session")
@@ -117,14 +110,14 @@ def environments(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path | s
     """For each version the interpreter of an environment with the pinned requirements, or why there is none."""
     made: dict[str, Path | str] = {}
     for version in VERSIONS:
-        interpreter = interpreter_of(version)
-        if interpreter is None:
+        found = interpreter_of(version)
+        if found is None:
             made[version] = f"unproven: no Python {version} on this machine"
             continue
         folder = tmp_path_factory.mktemp(f"python-{version}")
         install = ["-m", "pip", "install", "-q", "--disable-pip-version-check", "--require-hashes", "--only-binary", ":all:"]
         steps = [
-            [str(interpreter), "-m", "venv", str(folder)],
+            [str(found), "-m", "venv", str(folder)],
             [str(folder / "bin" / "python"), *install, "-r", str(kit.PROJECT / "requirements" / "run.txt")],
         ]
         done = [subprocess.run(step, capture_output=True, text=True, timeout=300, check=False) for step in steps]
@@ -136,10 +129,10 @@ def environments(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path | s
 @pytest.mark.parametrize("version", VERSIONS)
 def test_the_main_job_works_on_every_supported_python(environments: dict[str, Path | str], tmp_path: Path, version: str) -> None:
     """Files, dataclasses, event loop, threads, streams and failures: the same answers from each."""
-    interpreter = environments[version]
-    if isinstance(interpreter, str):
-        pytest.skip(interpreter)
-    made = programs.run(tmp_path, MAIN, variables={"PYTHONPATH": str(kit.PROJECT)}, interpreter=str(interpreter), seconds=150)
+    python = environments[version]
+    if isinstance(python, str):
+        pytest.skip(python)
+    made = programs.run(tmp_path, MAIN, variables={"PYTHONPATH": str(kit.PROJECT)}, interpreter=str(python), seconds=150)
     assert made["calls"] == expected(version)
 
 

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from enter import parse
+from tests.interpreters import interpreter
 
 PROJECT = Path(__file__).resolve().parents[2]
-OTHERS = [Path(f"/root/.pyenv/versions/{version}/bin/python") for version in ("3.12.1", "3.13.0")]
 
 
 def facts(source: str, name: str = "tool.py") -> dict[str, Any]:
@@ -229,7 +229,7 @@ def test_every_python_reads_the_same() -> None:
     """One file has the same facts on each supported Python that is here, without ast or json being imported."""
     sample = PROJECT / "worker_images" / "enter" / "parse.py"
     script = SAMPLE.format(folder=str(sample.parent), sample=str(sample))
-    pythons = [Path(sys.executable), *(path for path in OTHERS if path.exists())]
+    pythons = [Path(sys.executable), *(path for version in ((3, 12), (3, 13)) if (path := interpreter(version)) is not None)]
     said = [subprocess.run([path, "-I", "-S", "-c", script], capture_output=True, text=True, check=True).stdout for path in pythons]
     assert said[0].startswith("[] {'ok': True")
     assert said[0].endswith("[False, False, False, False]\n")
