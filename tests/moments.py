@@ -117,7 +117,8 @@ def living(processes: list[psutil.Process]) -> list[psutil.Process]:
 
 def _lives(one: psutil.Process) -> bool:
     try:
-        return one.is_running() and one.status() != psutil.STATUS_ZOMBIE
+        # "dead" is what one that is being buried shows for a moment
+        return one.is_running() and one.status() not in (psutil.STATUS_ZOMBIE, psutil.STATUS_DEAD)
     except psutil.NoSuchProcess:
         return False
 
