@@ -46,7 +46,7 @@ class Context(Protocol):
 
     @property
     def cancelled(self) -> bool:
-        """Whether the host has asked this call to stop."""
+        """Whether the host has asked this call to stop. It does not ask yet: a call that is given up is ended at once."""
 
     def progress(self, done: float, total: float | None = None, message: str = "") -> None:
         """Say how far the call is."""

@@ -255,7 +255,7 @@ class TestSources:
         assert [made.name for made in await engine.load(kit.write(tmp_path / "control", PLAIN))] == ["say"]
         assert len(started) == 1
 
-    @pytest.mark.skipif(os.geteuid() == 0, reason="root can read every file: this one is judged as an ordinary user")
+    @pytest.mark.skipif(os.geteuid() == 0, reason="unproven here: root can read every file")
     async def test_an_unreadable_source_is_refused(self, engine: Engine, tmp_path: Path, started: list[object]) -> None:
         """The file is there and closed; opened, it loads."""
         place = kit.write(tmp_path, PLAIN)

@@ -92,7 +92,7 @@ def test_a_tool_uses_a_pure_layer(tmp_path: Path) -> None:
 
 
 @pytest.mark.network
-@pytest.mark.skipif(sys.version_info[:2] > (3, 13), reason="the wheels that are pinned here end with CPython 3.13")
+@pytest.mark.skipif(sys.version_info[:2] > (3, 13), reason="unproven here: the wheels that are pinned end with CPython 3.13")
 def test_a_tool_uses_a_native_layer(tmp_path: Path) -> None:
     """Native code refuses without --native; with it and the grant, a system of equations is solved in the default 256 MiB."""
     state, policy = ("--state-dir", str(tmp_path / "kept")), ("--policy", _write(tmp_path, "policy.toml", POLICY))

@@ -124,7 +124,7 @@ async def main():
 told(within(60, main))
 """
 as_root = pytest.mark.skipif(
-    os.geteuid() != 0 or shutil.which("unshare") is None, reason="a file system is mounted for this one: root, and unshare"
+    os.geteuid() != 0 or shutil.which("unshare") is None, reason="unproven here: mounting a small disk needs root, and unshare"
 )
 
 

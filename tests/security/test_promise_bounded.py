@@ -93,7 +93,9 @@ def memory_cgroup_usable() -> bool:
     return os.geteuid() == 0 and os.path.isdir("/sys/fs/cgroup/memory")
 
 
-@pytest.mark.skipif(not memory_cgroup_usable(), reason="no memory cgroup can be made here; address space and tmpfs hold the bound alone")
+@pytest.mark.skipif(
+    not memory_cgroup_usable(), reason="unproven here: no memory cgroup can be made; address space and tmpfs hold the bound alone"
+)
 async def test_memory_beyond_what_address_space_counts(engine: Engine, tmp_path: Path) -> None:
     """The cgroup counts what no address space does; lowered from outside below what the tool may hold, its kill is told from others."""
     code = "open('go', 'w').close()\nheld = b'x' * (200 << 20)\nvalue = 'done'"

@@ -306,7 +306,7 @@ trio.run(main)
 """
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="making a pid namespace needs root")
+@pytest.mark.skipif(os.geteuid() != 0, reason="unproven here: making a pid namespace needs root")
 def test_a_supervisor_that_is_the_first_process_of_its_container(tmp_path: Path) -> None:
     """Workers start though their parent's number is 1, and are buried: no zombie, no process stays."""
     script = PID_1_SCRIPT.format(project=str(kit.PROJECT), folder=str(tmp_path))

@@ -60,7 +60,7 @@ class GuestContext:
 
     @property
     def cancelled(self) -> bool:
-        """Whether the caller gave up; a tool that looks here can end early and tidy."""
+        """Whether the host sent ``Cancel``. It does not yet: a call that is given up is ended at once."""
         while not self._cancelled and (frame := self._link.receive(wait=False)) is not None:
             self._noted(frame)
         return self._cancelled
