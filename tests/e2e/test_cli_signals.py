@@ -10,7 +10,7 @@ import psutil
 import pytest
 
 from engine.faces import leftovers
-from tests import kit
+from tests import kit, moments
 from tests.e2e.commands import command, environment, tools
 from tests.kit import PROJECT
 
@@ -54,11 +54,10 @@ def test_the_receipt_of_such_a_call_is_in_the_journal(tmp_path: Path) -> None:
 def test_a_command_killed_outright_leaves_nothing_either(tmp_path: Path) -> None:
     """SIGKILL leaves no time to clean up: the kernel ends the launcher with its supervisor, and the jail with the launcher."""
     with _running(tmp_path) as process:
-        watched = [int(line.split()[1]) for line in leftovers.processes_of(process.pid)]
+        watched = [psutil.Process(int(line.split()[1])) for line in leftovers.processes_of(process.pid)]
         process.kill()
         process.communicate(timeout=60)
-    _, alive = psutil.wait_procs([psutil.Process(pid) for pid in watched if psutil.pid_exists(pid)], timeout=20)
-    assert alive == []
+    moments.wait_gone_sync(watched)
 
 
 def test_a_signal_while_pip_runs_ends_it_too(tmp_path: Path) -> None:

@@ -131,7 +131,7 @@ class TestThreads:
         for thread in threads:
             thread.join(60)
         assert sorted(map(str, found)) == ["one", "two"]
-        assert not [child for child in psutil.Process().children() if child.status() != psutil.STATUS_ZOMBIE]
+        assert moments.living(psutil.Process().children()) == []
 
     def test_a_host_with_fifty_threads(self, tmp_path: Path) -> None:
         """They run, allocate and wait for locks while the launcher is started; it is started again and again without a hang."""

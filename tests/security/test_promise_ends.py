@@ -220,7 +220,7 @@ async def main():
 try:
     trio.run(main)
 except KeyboardInterrupt:
-    left = [one for one in psutil.Process().children(recursive=True) if one.status() != psutil.STATUS_ZOMBIE]
+    left = moments.living(psutil.Process().children(recursive=True))
     print("interrupted", [one.pid for one in left], flush=True)
 """
 
