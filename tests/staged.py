@@ -93,6 +93,6 @@ def wheel(
     path = folder / f"{name}-{version}-{tag}.whl"
     with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
         for member, data in full.items():
-            archive.writestr(member, data)
-        archive.writestr(f"{info}/RECORD", record_of(full, f"{info}/RECORD") if record is None else record)
+            archive.writestr(zipfile.ZipInfo(member), data)  # with a fixed date, so that the same files are the same wheel
+        archive.writestr(zipfile.ZipInfo(f"{info}/RECORD"), record_of(full, f"{info}/RECORD") if record is None else record)
     return path
