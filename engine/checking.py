@@ -14,6 +14,7 @@ import json
 import math
 import re
 from collections.abc import Iterator, Mapping
+from itertools import chain
 from typing import Any, NoReturn
 
 import jsonschema_rs
@@ -42,8 +43,8 @@ class Checker:
         if lines:
             raise DeclarationError(*lines)
         self._expansion = Expansion(self._schema)
-        spelled = canonical(self._schema)
-        self._has_alternatives = b'"anyOf"' in spelled or b'"oneOf"' in spelled
+        self.text = canonical(self._schema).decode("utf-8")  # what another process makes the same checker from
+        self._has_alternatives = '"anyOf"' in self.text or '"oneOf"' in self.text
         try:
             self._validator = jsonschema_rs.Draft202012Validator(
                 self._schema,
@@ -57,12 +58,22 @@ class Checker:
         except ValueError as error:  # ValidationError is one
             raise DeclarationError(_uncompiled(error)) from None
 
+    @classmethod
+    def of_text(cls, text: str) -> "Checker":
+        """The checker whose ``text`` this is."""
+        return cls(json.loads(text))
+
     def problems(self, value: object) -> tuple[str, ...]:
         """One line for each way in which the value does not fit, at most twenty; empty when it fits."""
         counts: list[int] = []
         problem = _walk(value, DEPTH, NODES, counts)
-        if problem is not None:
-            return (problem,)
+        return self._problems(value, counts) if problem is None else (problem,)
+
+    def problems_of_data(self, value: object) -> tuple[str, ...]:
+        """The same for a value that is known to be plain data within the bounds, as everything is that came in a frame."""
+        return self._problems(value, _counts(value))
+
+    def _problems(self, value: object, counts: list[int]) -> tuple[str, ...]:
         # security: overlapping alternatives multiply with each level, so a few bytes could hold the host for ever
         if self._expansion.applications(counts, remembered=True) > _BUDGET:
             return ("$: too large or too deep for a schema whose alternatives overlap: send less",)
@@ -126,6 +137,18 @@ def _walk(value: object, depth: int, nodes: int, counts: list[int]) -> str | Non
             return None
         level = below
     return None
+
+
+def _counts(value: object) -> list[int]:
+    """How many values stand at each depth of plain data."""
+    level: list[Any] = [value]
+    counts: list[int] = []
+    while level:
+        counts.append(len(level))
+        objects = (item for item in level if type(item) is dict)
+        arrays = (item for item in level if type(item) is list)
+        level = [*chain.from_iterable(map(dict.values, objects)), *chain.from_iterable(arrays)]
+    return counts
 
 
 def _located(value: object) -> str:

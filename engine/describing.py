@@ -16,7 +16,8 @@ import trio
 from engine.errors import EngineError
 from engine.outcome import Usage, Verdict, error_for
 from engine.preparing import Loaded, Prepared
-from engine.results.receipts import Happened, Journal, Setting, receipt
+from engine.results.journal import Journal
+from engine.results.receipts import Happened, Setting, receipt
 from engine.supervision.pool import Pool, Seat
 from engine.supervision.pump import Closed, Pump
 from engine.supervision.reaper import reap, why_closed
@@ -131,6 +132,7 @@ def _receipt(
     )
     made = receipt(setting, happened, journal.kind)
     journal.append(made, ran=True)
+    journal.flush()
     return made
 
 

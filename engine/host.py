@@ -16,19 +16,24 @@ from typing import Any, Literal
 import trio
 
 from engine.call import Call, Emit, Request
+from engine.concluding import Conclusion
 from engine.declaration import Declaration
 from engine.errors import EngineError, HostError
 from engine.events import ToolOutput
+from engine.jail.plan import parser_order
 from engine.loading import Loading
 from engine.outcome import Outcome, Status, error_for
 from engine.places import data_dir
 from engine.policy.load import load_policy
 from engine.policy.model import Mode
 from engine.preparing import Loaded, LoadedTool, Preparation, Prepared
-from engine.results.receipts import Journal
+from engine.results.journal import Journal
 from engine.staging.graph import Graph
 from engine.state import image_digest, open_state
-from engine.supervision.pool import Pool, Seat
+from engine.supervision.memory import private_bytes
+from engine.supervision.pool import Pool
+from engine.supervision.upkeep import Upkeep
+from engine.supervision.values import Values
 from engine.worker.launcher import Launcher
 
 _DEPTH = 8  # calls of tools by tools, as the contract bounds agent paths
@@ -48,13 +53,15 @@ class Engine:
         self._policies = data_dir("policies")
         self._policy = load_policy(policy, self._policies)
         self._wanted_state = None if state_dir is None else Path(state_dir)
-        self._tools: dict[str, LoadedTool] = {}
-        self._sources: dict[str, Path] = {}
+        self._tools: dict[tuple[str, str], LoadedTool] = {}  # by namespace and name, as below
+        self._sources: dict[tuple[str, str], Path] = {}
         self._calls: set[Call] = set()
         self._turn = trio.Lock()
         self._launcher: Launcher | None = None
         self._closing = trio.Event()
         self._unclean: list[str] = []
+        self._concluding = 0  # calls that are answered and not buried yet
+        self._buried = trio.Event()  # replaced each time one was
         self._quiet = trio.Event()  # closing, and no call is left
 
     async def __aenter__(self) -> "Engine":
@@ -73,7 +80,9 @@ class Engine:
         self._background = trio.open_nursery()
         self._nursery = await self._background.__aenter__()
         self._pool = Pool(self._nursery, self._running_launcher)
+        self._values = Values(self._nursery, self._checking_lock)
         self._nursery.start_soon(self._look_after_idle)
+        self._nursery.start_soon(self._journal.keep)
         return self
 
     async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
@@ -84,8 +93,9 @@ class Engine:
                 with trio.move_on_after(_SHUTDOWN_SECONDS):
                     for call in list(self._calls):
                         call.shut_down()
-                    if self._calls:
+                    if self._calls or self._concluding:
                         await self._quiet.wait()
+                await self._values.close()
                 await self._pool.close()  # each jail's end has a deadline of its own
                 if self._unclean:
                     raise HostError("engine_failed.not_clean", *self._unclean)
@@ -97,9 +107,12 @@ class Engine:
             finally:
                 await self._close_rest()
 
-    async def load(self, source: str | Path, *, policy: str | Path | None = None, worker: WorkerKind = "auto") -> list[Declaration]:
+    async def load(
+        self, source: str | Path, *, policy: str | Path | None = None, worker: WorkerKind = "auto", namespace: str = ""
+    ) -> list[Declaration]:
         """The declarations of a tool file or a package folder, read in a jail. Loading a source again replaces its tools.
 
+        Tools of different namespaces may have one name; none calls another's, and ``unload`` forgets them.
         Raises ToolError (the source), PolicyError (the policy, a grant), RequestError (the path) or HostError (this host).
         """
         if worker not in ("auto", "native", "wasm"):
@@ -110,16 +123,40 @@ class Engine:
         chosen = self._policy if policy is None else load_policy(policy, self._policies)
         tools = await self._opened().load(await self._running_launcher(), self._pool, place, chosen)
         known = _real(place)
-        taken = [made.name for made in tools if self._sources.get(made.name, known) != known]
+        taken = [made.name for made in tools if self._sources.get((namespace, made.name), known) != known]
         if taken:
-            raise error_for("refused.declaration", *(f"tool {name} is loaded already, from {self._sources[name].name}" for name in taken))
-        for name in [name for name, path in self._sources.items() if path == known]:
-            del self._tools[name], self._sources[name]
-        for made in tools:
-            self._tools[made.name], self._sources[made.name] = made, known
+            homes = {name: self._sources[namespace, name].name for name in taken}
+            raise error_for("refused.declaration", *(f"tool {name} is loaded already, from {home}" for name, home in homes.items()))
+        await self._replace(namespace, known, {(namespace, made.name): made for made in tools})
+        return [made.declaration for made in tools]
+
+    async def warm(self, *names: str, jails: int = 1, tenant: str | None = None, namespace: str = "") -> None:
+        """Have that many workers of these tools wait for their first calls, within the policy's bounds; returns when they are ready.
+
+        Nothing is called, so nothing needs approval; each unused one ends after ``pool.idle``, like any other. Raises what a call would
+        be refused with, and the error of a source that does not come up.
+        """
+        if type(jails) is not int or jails < 1:
+            raise error_for("refused.request", "jails: want a whole number from 1")
+        self._opened()
+        request = Request(arguments={}, tenant=tenant, approved=True)
+        every = [self._preparation.prepare(self.loaded(name, namespace=namespace), request) for name in names]
+        for prepared in {prepared.recipe.key: prepared for prepared in every}.values():  # tools of one source may share a worker
+            await self._pool.warm(prepared.recipe, prepared.resolved.pool, jails=jails, tenant=tenant)
+
+    async def unload(self, namespace: str) -> None:
+        """Forget the tools of a namespace. Their calls in flight go on; their idle jails end."""
+        await self._replace(namespace, None, {})
+
+    async def _replace(self, namespace: str, source: Path | None, tools: Mapping[tuple[str, str], LoadedTool]) -> None:
+        """Put these tools in place of the source's, or of the whole namespace's."""
+        for key in [key for key, path in self._sources.items() if key[0] == namespace and source in (None, path)]:
+            del self._tools[key], self._sources[key]
+        for key, made in tools.items():
+            assert source is not None  # noqa: S101 - a type fact: tools come from a source
+            self._tools[key], self._sources[key] = made, source
         wanted = {made.loaded.bundle.digest for made in self._tools.values()}
         await self._pool.drain(lambda recipe: recipe.init.bundle in wanted)
-        return [made.declaration for made in tools]
 
     async def call(
         self,
@@ -130,9 +167,12 @@ class Engine:
         limits: Mapping[str, object] | None = None,
         tenant: str | None = None,
         approved: bool = False,
+        namespace: str = "",
     ) -> Outcome:
         """The outcome of one call; what the tool shows before it is checked and dropped. ``arguments``: an object, or its JSON text."""
-        request = Request(arguments=arguments, timeout_ms=timeout_ms, limits=limits or {}, tenant=tenant, approved=approved)
+        request = Request(
+            arguments=arguments, timeout_ms=timeout_ms, limits=limits or {}, tenant=tenant, approved=approved, namespace=namespace
+        )
         return await self._run(name, request, _drop)
 
     @contextlib.asynccontextmanager
@@ -177,11 +217,11 @@ class Engine:
         chosen = self._policy if policy is None else load_policy(policy, self._policies)
         return await self._opened().stage(await self._running_launcher(), Path(source), chosen)
 
-    def loaded(self, name: str) -> LoadedTool:
+    def loaded(self, name: str, *, namespace: str = "") -> LoadedTool:
         """The loaded tool of that name. Raises RequestError ``refused.unknown_tool``."""
-        tool = self._tools.get(name)
+        tool = self._tools.get((namespace, name))
         if tool is None:
-            known = ", ".join(sorted(self._tools)) or "none"
+            known = ", ".join(sorted(other for space, other in self._tools if space == namespace)) or "none"
             raise error_for("refused.unknown_tool", f"there is no tool {name!r}; loaded: {known}")
         return tool
 
@@ -189,18 +229,28 @@ class Engine:
         """All that stands before a worker for such a call: policy, environment, plan. Starts nothing. Raises as a call is refused."""
         return self._preparation.prepare(self.loaded(name), request)
 
+    def alone(self) -> bool:
+        """Whether one call at most is under way."""
+        return len(self._calls) <= 1
+
     async def answer(self, tool: LoadedTool, request: Request, name: str, arguments: dict[str, Any]) -> tuple[bool, Any]:
         """Answer a tool's own call: only to tools it declared, through the same checks, within its deadline and depth."""
         if name not in tool.declaration.nested_tools:
             return False, f"{tool.name} does not declare the nested tool it called"
-        held = self._tools.get(name)
+        held = self._tools.get((request.namespace, name))
         # security: nesting is checked while a source loads, but only among its own tools; else a read would write by way of another source
         if held is not None and tool.declaration.effect == "read" and held.declaration.effect != "read":
             return False, f"{name} has the effect {held.declaration.effect}, and {tool.name}, a read, holds only reads"
         if request.depth + 1 >= _DEPTH:
             return False, f"calls of tools by tools end at depth {_DEPTH}"
         walled = request.ancestor_required or tool.loaded.policy.mode is not Mode.HOST
-        nested = Request(arguments=arguments, tenant=request.tenant, depth=request.depth + 1, ancestor_required=walled)
+        nested = Request(
+            arguments=arguments,
+            tenant=request.tenant,
+            namespace=request.namespace,
+            depth=request.depth + 1,
+            ancestor_required=walled,
+        )
         outcome = await self._run(name, nested, _drop)
         if outcome.status is Status.OK:
             return True, outcome.value
@@ -208,24 +258,58 @@ class Engine:
 
     async def _run(self, name: str, request: Request, emit: Emit) -> Outcome:
         try:
-            tool = self.loaded(name)
+            tool = self.loaded(name, namespace=request.namespace)
         except EngineError as error:
             return _refused(error)
-        call = Call(tool, request, preparation=self._preparation, pool=self._pool, journal=self._journal, host_calls=self)
+        conclusion = Conclusion(tool, request.tenant, self._pool, self._journal)
         if self._closing.is_set():
-            return call.refuse("cancelled.shutdown", "the engine is closing")
+            conclusion.settlement.settle("cancelled.shutdown", "the engine is closing")
+            await conclusion.run()
+            return conclusion.outcome()
+        call = Call(
+            tool, request, preparation=self._preparation, pool=self._pool, host_calls=self, conclusion=conclusion, values=self._values
+        )
         self._calls.add(call)
         try:
-            return await call.run(emit)
+            return await call.run(emit, self._conclude_later)
         finally:
             self._calls.discard(call)
-            if self._closing.is_set() and not self._calls:
-                self._quiet.set()
+            self._hush()
+
+    def _conclude_later(self, conclusion: Conclusion) -> None:
+        self._concluding += 1
+        self._nursery.start_soon(self._conclude, conclusion)
+
+    async def _conclude(self, conclusion: Conclusion) -> None:
+        try:
+            await conclusion.run()
+        except HostError as error:  # whoever asks for the receipt is told, and so is whoever closes the engine
+            self._unclean += error.lines
+        finally:
+            self._concluding -= 1
+            self._buried.set()
+            self._buried = trio.Event()
+            self._hush()
+
+    async def concluded(self) -> None:
+        """Returns when every call answered so far is buried and its receipt is in the journal, or owed to it."""
+        while self._concluding:
+            await self._buried.wait()
+        self._journal.flush()
+
+    def _hush(self) -> None:
+        """Let the end of the engine go on when nothing of any call is left."""
+        if self._closing.is_set() and not self._calls and not self._concluding:
+            self._quiet.set()
 
     def _opened(self) -> Loading:
         if self._closing.is_set() or not hasattr(self, "_loading"):
             raise error_for("refused.request", "the engine is not open: load within `async with Engine() as engine`")
         return self._loading
+
+    def _checking_lock(self) -> Mapping[str, Any]:
+        assert self._launcher is not None  # noqa: S101 - a type fact: no call comes so far without one
+        return parser_order(self._launcher.facts, self._state.places)
 
     async def _running_launcher(self) -> Launcher:
         """The launcher, a new one when the last died."""
@@ -238,11 +322,12 @@ class Engine:
             return self._launcher
 
     async def _look_after_idle(self) -> None:
+        upkeep = Upkeep(self._pool, lambda: private_bytes(self.launcher_pid))
         while True:
             await trio.sleep(_TICK_SECONDS)
             try:
-                await self._pool.retire_idle(_keep_seconds)
-                await self._pool.renew_idle()
+                await upkeep.look()
+                await self._values.retire_idle()
             except HostError as error:  # a jail would not end: no reason to end everybody's calls, and told when the engine closes
                 self._unclean += error.lines
 
@@ -257,10 +342,6 @@ class Engine:
                         self._journal.close()
                 finally:
                     self._state.close()
-
-
-def _keep_seconds(seat: Seat) -> float:
-    return seat.recipe.idle_ms / 1000
 
 
 def _refused(error: EngineError) -> Outcome:

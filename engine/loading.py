@@ -24,8 +24,8 @@ from engine.policy.load import describe_policy, load_preload
 from engine.policy.model import Policy
 from engine.policy.resolve import Tightening, resolve_describe
 from engine.preparing import Loaded, LoadedTool, Preparation
-from engine.results.receipts import Journal
-from engine.staging import bundle, graph, layers
+from engine.results.journal import Journal
+from engine.staging import bundle, code, graph, layers
 from engine.staging.facts import Written
 from engine.state import Stores
 from engine.supervision.pool import Pool
@@ -33,6 +33,7 @@ from engine.worker.launcher import Launcher
 from engine.worker.parser import open_parser
 
 _LINES = 20  # problems told at once
+_DESCRIBED = 256  # sources whose declarations are remembered; thousands would be held for as long as the engine lives
 GUEST_NAMES = frozenset({"engine", "guest", "enter"})
 
 
@@ -54,10 +55,21 @@ class Loading:
         if lines := graph.unmet(closed, frozenset().union(*(layer.modules for layer in found))):
             raise error_for("refused.source_import", *lines)
         made = await trio.to_thread.run_sync(bundle.publish, closed, self._stores.stage)
+        compiled = {path: made for path, made in parse.code.items() if path in closed.files}
+        kept = await trio.to_thread.run_sync(code.publish, compiled, parse.python, self._stores.stage / "code")
         named = {name.split(".")[0] for name in made.standard}
         preload = tuple(name for name in self._preload if name in named)
         place = os.stat(made.path)
-        loaded = Loaded(bundle=made, layers=found, policy=policy, declarations="", preload=preload, image=self._image, inode=place.st_ino)
+        loaded = Loaded(
+            bundle=made,
+            layers=found,
+            policy=policy,
+            declarations="",
+            preload=preload,
+            image=self._image,
+            inode=place.st_ino,
+            code=kept,
+        )
         return loaded, closed
 
     async def load(self, launcher: Launcher, pool: Pool, source: Path, policy: Policy) -> list[LoadedTool]:
@@ -69,6 +81,8 @@ class Loading:
             resolved = resolve_describe(self._describe, staged.policy, names, Tightening())
             prepared = self._preparation.prepared(resolved, staged, tenant=None, describing=True)
             told, made = await describe(staged, prepared, pool, self._journal)
+            if len(self._described) >= _DESCRIBED:
+                del self._described[next(iter(self._described))]
             # in a thread: a hundred schemas full of patterns take seconds to compile
             self._described[key] = (await trio.to_thread.run_sync(check_all, told), made)
         declarations, described = self._described[key]

@@ -10,7 +10,7 @@ Laws:
 
 import dataclasses
 import enum
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from types import MappingProxyType
 from typing import Any
 
@@ -94,6 +94,7 @@ REASONS = _rows(
     ("refused.unknown_tool", 2, _C, "name one of the tools that were loaded", "cave_sandbox_unknown_tool"),
     ("refused.limits", 2, _C, "a caller may only tighten a limit"),
     ("refused.busy", 3, _C, "try again later, or let the operator allow more workers"),
+    ("refused.repeat", 3, _C, "look whether it was done; `--resume --allow-repeat` calls it again"),
     ("refused.source_missing", 2, _C, "name a readable tool file or package folder"),
     ("refused.source_syntax", 3, _A, "mend the file at the line named"),
     ("refused.source_limits", 3, _A, "split or shrink the source: too many, too large or too deep files"),
@@ -237,6 +238,10 @@ class Usage:
     stderr_bytes: int = 0
 
 
+async def _no_receipt() -> Mapping[str, Any]:
+    return MappingProxyType({})
+
+
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Outcome:
     """What the caller of a tool gets, a plain value. ``stdout`` and ``stderr`` are the tool's own words: untrusted text."""
@@ -247,7 +252,15 @@ class Outcome:
     lines: tuple[str, ...] = ()
     stdout: str = ""
     stderr: str = ""
-    receipt: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    conclusion: Callable[[], Awaitable[Mapping[str, Any]]] = dataclasses.field(default=_no_receipt, repr=False, compare=False)
+
+    async def concluded(self) -> Mapping[str, Any]:
+        """The receipt, once the worker was seen to be gone and the journal was written; empty for a call that named no tool.
+
+        An ok answer is handed over when its worker was killed, before its burial was seen. ``journal`` is ``owed`` on a receipt that
+        the disk did not take. Raises HostError when something of the call would not end.
+        """
+        return await self.conclusion()
 
     def raise_for_status(self) -> "Outcome":
         """This outcome when it is ok; else raises the EngineError whose class says whose fault it was."""

@@ -20,17 +20,20 @@ from engine.jail import plan as plans
 from engine.jail.facts import HostFacts
 from engine.limits import Limits
 from engine.outcome import error_for
-from engine.policy.model import Freshness, Policy
+from engine.policy.model import Policy
 from engine.policy.resolve import Asked, Resolved, Tightening, resolve
 from engine.results.receipts import Setting
 from engine.staging import environ
 from engine.staging.bundle import Bundle
+from engine.staging.code import Code
 from engine.staging.layers import Layer
 from engine.supervision.spare import Recipe
-from engine.wire.messages import Init
+from engine.supervision.warm import calls_of
+from engine.wire.messages import FromWorker, Init, Packed, Partial, Result
 from engine.wire.session import Bounds
 
 _TENANT = 256  # characters of a tenant's name; it stands on every receipt
+_KEPT = 256  # more than any pool has jails
 _FRAME_SLACK = 64 << 10  # beside the largest value: a message's head, a failure's words, a tool's own call
 
 
@@ -45,6 +48,7 @@ class Loaded:
     preload: tuple[str, ...]
     image: str
     described: Mapping[str, Any] | None = None  # the receipt of its describing, None before it
+    code: Code | None = None  # byte code of the bundle's sources, where there is any
     inode: int  # of the bundle's folder: one that was removed and published again is another, and a jail holds on to the old
 
     def content(self, names: Sequence[str]) -> plans.Content:
@@ -53,6 +57,7 @@ class Loaded:
             source=self.bundle.source,
             layers=tuple((layer.name, layer.site) for layer in self.layers if layer.name in names),
             preload=self.preload,
+            code=(str(self.code.path), self.code.digest) if self.code else None,
         )
 
 
@@ -67,27 +72,39 @@ class LoadedTool:
         self._input, self._output = Checker(schemas["input"]), Checker(schemas["output"])
         self._partial = None if schemas["partial"] is None else Checker(schemas["partial"])
 
-    def checked_arguments(self, arguments: object) -> dict[str, Any]:
-        """The arguments, when they fit. Raises RequestError: no object of plain data, too large, or against the schema."""
+    def checked_arguments(self, arguments: object) -> Packed:
+        """The arguments as they are sent, when they fit. Raises RequestError: no object of plain data, too large, or against the schema."""
         limit = self.loaded.policy.limits.request_bytes
         if isinstance(arguments, str | bytes):
             arguments = parse_arguments(arguments, limit)
-        problem = data_problem(arguments)
-        if problem is not None or type(arguments) is not dict:
-            raise errors.RequestError("refused.request", problem or f"arguments must be an object, not {type(arguments).__name__}")
-        if len(canonical.canonical(arguments)) > limit:
+        if type(arguments) is not dict:
+            problem = data_problem(arguments) or f"arguments must be an object, not {type(arguments).__name__}"
+            raise errors.RequestError("refused.request", problem)
+        try:
+            packed = Packed.of(arguments)
+        except ValueError as error:
+            raise errors.RequestError("refused.request", data_problem(arguments) or f"the arguments hold {error}") from None
+        if len(packed.data) > limit:
             raise errors.RequestError("refused.request_size", f"the arguments are larger than {limit} bytes")
-        if lines := self._input.problems(arguments):
+        if lines := self._input.problems_of_data(arguments):
             raise errors.RequestError("refused.arguments", *lines)
-        return arguments
+        return packed
+
+    def checker_of(self, kind: type[FromWorker]) -> Checker | None:
+        """What the value of such a message is held to, None when to nothing."""
+        return self._output if kind is Result else self._partial if kind is Partial else None
 
     def result_problems(self, value: object) -> tuple[str, ...]:
-        """What keeps a value from being the tool's result; empty when nothing does."""
-        return self._output.problems(value)
+        """What keeps a value, which came in a frame, from being the tool's result; empty when nothing does."""
+        return self._output.problems_of_data(value)
+
+    def undeclared_partial(self) -> tuple[str, ...]:
+        """Why no partial may come at all; empty when they may."""
+        return ("the tool declares no partial results",) if self._partial is None else ()
 
     def partial_problems(self, value: object) -> tuple[str, ...]:
         """The same for one item of its stream."""
-        return ("the tool declares no partial results",) if self._partial is None else self._partial.problems(value)
+        return ("the tool declares no partial results",) if self._partial is None else self._partial.problems_of_data(value)
 
     def setting(self, tenant: str | None) -> Setting:
         """What a receipt says of the tool before anything of the call is known."""
@@ -113,11 +130,12 @@ class Prepared:
 
 
 class Preparation:
-    """Makes calls ready on one host. Keeps the last plans by what they were made from."""
+    """Makes calls ready on one host. Keeps what it made, by what it was made from: a call like an earlier one resolves nothing anew."""
 
     def __init__(self, facts: HostFacts, places: plans.Places) -> None:
         self._facts, self._places = facts, places
         self._plans: dict[str, plans.Plan] = {}
+        self._made: dict[object, Prepared] = {}
 
     def prepare(self, tool: LoadedTool, request: Any) -> Prepared:
         """The recipe of the worker for this call. Raises PolicyError, RequestError or HostError with the reason it may not start."""
@@ -128,16 +146,20 @@ class Preparation:
             raise error_for("refused.request", f"tenant: want none, or one printable line of 1 to {_TENANT} characters")
         # security: `is True`, because the text "false" is true and would approve a dangerous tool
         approved = request.approved is True
+        like = _likeness(tool, request, approved)
+        if like is not None and (made := self._made.get(like)) is not None:
+            return made
         tightening = Tightening(
             timeout_ms=request.timeout_ms, limits=request.limits, approved=approved, ancestor_required=request.ancestor_required
         )
         resolved = resolve(loaded.policy, tool.asked, tightening)
-        return self.prepared(resolved, loaded, tenant=request.tenant)
+        made = self.prepared(resolved, loaded, tenant=request.tenant)
+        if like is not None:
+            _keep(self._made, like, made)
+        return made
 
     def prepared(self, resolved: Resolved, loaded: Loaded, *, tenant: str | None, describing: bool = False) -> Prepared:
         """The same from a policy that is resolved already."""
-        if resolved.freshness is not Freshness.FRESH:
-            raise error_for("refused.cannot_enforce", f"freshness {resolved.freshness}: this build has workers of the freshness fresh only")
         variables = environ.build(resolved, environ.read_real()).variables
         layers = tuple(layer for layer in loaded.layers if layer.name in resolved.layers)
         key = _key(loaded, layers, resolved, variables, tenant, describing)
@@ -149,9 +171,9 @@ class Preparation:
             entry=loaded.bundle.entry,
             layers=list(plan.layers),
             tool=None,
-            declaration=None,
+            declaration=None if describing else loaded.declarations,
             environment=dict(variables),
-            bounds={"result_bytes": limits.result_bytes},
+            bounds={"result_bytes": limits.result_bytes, "calls": calls_of(resolved.freshness)},
         )
         recipe = Recipe(
             key=key,
@@ -162,6 +184,7 @@ class Preparation:
             log_bytes=limits.log_bytes,
             start_ms=limits.start_ms,
             idle_ms=resolved.pool.idle_ms,
+            freshness=resolved.freshness,
         )
         policy = {
             "name": resolved.policy,
@@ -174,11 +197,27 @@ class Preparation:
         return Prepared(resolved=resolved, recipe=recipe, policy=policy, worker=worker)
 
     def _plan(self, key: str, resolved: Resolved, loaded: Loaded) -> plans.Plan:
-        if key not in self._plans:
-            if len(self._plans) >= 256:  # more keys than any pool holds jails; the oldest plan is the cheapest to make again
-                del self._plans[next(iter(self._plans))]
-            self._plans[key] = plans.make(resolved, self._facts, self._places, loaded.content(resolved.layers))
-        return self._plans[key]
+        made = self._plans.get(key)
+        if made is None:
+            made = plans.make(resolved, self._facts, self._places, loaded.content(resolved.layers))
+            _keep(self._plans, key, made)
+        return made
+
+
+def _keep(kept: dict[Any, Any], key: object, made: object) -> None:
+    """Remember it in place of the oldest, when there are more than any pool has jails for."""
+    if len(kept) >= _KEPT:
+        del kept[next(iter(kept))]
+    kept[key] = made
+
+
+def _likeness(tool: LoadedTool, request: Any, approved: bool) -> object | None:
+    """What two requests must share to be resolved alike; None for those that are resolved each time."""
+    # security: a credential may have been rotated since; and equal is not alike: True == 1, and an odd type may equal anything
+    caller = (request.timeout_ms, *request.limits.keys(), *request.limits.values())
+    if tool.asked.credentials or not all(type(part) in (int, str, type(None)) for part in caller):
+        return None
+    return (tool, caller, approved, request.tenant, request.ancestor_required is True)
 
 
 def _is_tenant(tenant: object) -> bool:

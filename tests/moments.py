@@ -60,6 +60,7 @@ async def assert_works(engine: Engine) -> None:
     """A call of a tool that means no harm is answered, by the same engine."""
     with trio.fail_after(30):
         outcome = await engine.call("echo", {"word": "still here"})
+        await outcome.concluded()
     assert (outcome.reason, outcome.value) == ("ok.done", "still here")
 
 

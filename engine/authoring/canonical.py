@@ -8,6 +8,8 @@ Laws:
 3. Importing this file imports neither json nor hashlib (tests/house/test_guest_tree.py).
 """
 
+import functools
+import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -86,20 +88,15 @@ def _string(text: str) -> str:
     return '"' + text.translate(_ESCAPES) + '"'
 
 
+@functools.cache
 def _sha256() -> Callable[[bytes], Any]:
     """The interpreter's own SHA-256: hashlib would load OpenSSL, which no guest needs."""
-    made: Callable[[bytes], Any]
     try:
-        import _sha2  # 3.12 and later
-
-        made = _sha2.sha256
+        if sys.version_info >= (3, 12):
+            import _sha2 as own
+        else:
+            import _sha256 as own
     except ImportError:
-        try:
-            import _sha256 as older  # 3.11
-
-            made = older.sha256
-        except ImportError:
-            import hashlib  # an interpreter built without its own: correct, only slower to load
-
-            made = hashlib.sha256
+        import hashlib as own  # an interpreter built without its own: correct, only slower to load
+    made: Callable[[bytes], Any] = own.sha256
     return made

@@ -122,6 +122,65 @@ def doctor(as_json: bool, debug: bool, **options: Any) -> int:
 
 
 @cli.command()
+@click.argument("source")
+@click.argument("tool")
+@click.argument("arguments", required=False)
+@click.option("--calls", type=click.IntRange(1, 1_000_000), default=200, show_default=True, metavar="N", help="Calls of each kind.")
+@click.option("--concurrency", type=click.IntRange(1, 1024), default=4, show_default=True, metavar="N", help="Calls in flight at once.")
+@click.option("--allow-repeat", is_flag=True, help="Measure a tool that changes the world, by many calls of it.")
+@_shared("policy", "worker", "timeout", "tenant", "state")
+def bench(
+    source: str,
+    tool: str,
+    arguments: str | None,
+    calls: int,
+    concurrency: int,
+    allow_repeat: bool,
+    as_json: bool,
+    debug: bool,
+    **options: Any,
+) -> int:
+    """Measure TOOL of SOURCE on this machine: load, first call, calls one at a time, calls in flight, what they used."""
+    from engine.faces import interrupt
+    from engine.faces.bench import Load
+    from engine.faces.bench import bench as command
+    from engine.faces.run import read_arguments
+
+    printer, wanted = _printer(as_json), _wanted(options)
+    given, load = read_arguments(arguments, wanted.policy), Load(calls=calls, concurrency=concurrency, allow_repeat=allow_repeat)
+    return printer.answer(interrupt.run(lambda: command(printer, source, tool, given, wanted, load)))
+
+
+@cli.command()
+@click.argument("calls")
+@click.option("--out", required=True, metavar="RESULTS", help="File that outcomes are appended to, one JSON object a line.")
+@click.option("--source", metavar="SOURCE", help="Source of the lines that name none.")
+@click.option("--concurrency", type=click.IntRange(1, 1024), metavar="N", help="Calls in flight; left out, two per processor.")
+@click.option("--resume", is_flag=True, help="Go on with RESULTS: what is finished there is not called again.")
+@click.option("--allow-repeat", is_flag=True, help="Call again what an earlier run began and may have done.")
+@_shared("policy", "worker", "timeout", "tenant", "state")
+def batch(
+    calls: str,
+    out: str,
+    source: str | None,
+    concurrency: int | None,
+    resume: bool,
+    allow_repeat: bool,
+    as_json: bool,
+    debug: bool,
+    **options: Any,
+) -> int:
+    """Make the calls in CALLS, one JSON object a line: id, source, tool, and if wanted arguments, timeout_ms, tenant."""
+    from engine.faces import interrupt
+    from engine.faces.batch import Asked
+    from engine.faces.batch import batch as command
+
+    asked = Asked(calls=calls, out=out, source=source, concurrency=concurrency, resume=resume, allow_repeat=allow_repeat)
+    printer, wanted = _printer(as_json), _wanted(options)
+    return printer.answer(interrupt.run(lambda: command(printer, asked, wanted)))
+
+
+@cli.command()
 @_shared("state")
 def demo(as_json: bool, debug: bool, **options: Any) -> int:
     """Run a small project in its jail, and a tool of it that tries to get out."""

@@ -76,7 +76,8 @@ async def demo(printer: Printer, wanted: Wanted, secret: str) -> Answer:
             answers = [await _answered(engine, name, arguments) for name, arguments in _CALLS]
             tried = [await _attempted(engine, outside, attempt, secret) for attempt in ATTEMPTS]
             last = await engine.call("lookup_policy", {"region": "UK"})
-    return _told(load_ms, answers, tried, last)
+            receipt = await last.concluded()
+    return _told(load_ms, answers, tried, receipt)
 
 
 async def _pause() -> None:
@@ -95,22 +96,23 @@ async def _answered(engine: Engine, name: str, arguments: Mapping[str, Any]) -> 
         raise error_for("engine_failed.bug", "a stream that does not end with an outcome")
     streamed = [output.value for output in partials if isinstance(output, PartialResult)]
     shown = streamed if outcome.value is None and streamed else outcome.value
-    return {"tool": name, "reason": outcome.reason, "value": shown, "ms": outcome.receipt["usage"]["wall_ms"], "lines": list(outcome.lines)}
+    ms = (await outcome.concluded())["usage"]["wall_ms"]
+    return {"tool": name, "reason": outcome.reason, "value": shown, "ms": ms, "lines": list(outcome.lines)}
 
 
 async def _attempted(engine: Engine, outside: Canary, attempt: str, secret: str) -> Attempted:
     await _pause()
     target = {"file": str(outside.file), "folder": str(outside.folder), "port": outside.port, "engine_pid": os.getpid()}
     outcome = await engine.call("misbehave", {"attempt": attempt, "target": target}, limits=_LIMITS.get(attempt))
-    return _judged(attempt, outcome, outside.harm(), (outside.token, secret))
+    ms = (await outcome.concluded())["usage"]["wall_ms"]
+    return _judged(attempt, outcome, outside.harm(), (outside.token, secret), ms)
 
 
-def _judged(attempt: str, outcome: Outcome, harm: list[str], tokens: tuple[str, ...]) -> Attempted:
+def _judged(attempt: str, outcome: Outcome, harm: list[str], tokens: tuple[str, ...], ms: float) -> Attempted:
     """Whether it was stopped: by what ended the call, by what stands outside, by what came out of the jail."""
     said = canonical([outcome.value, outcome.stdout, outcome.stderr, list(outcome.lines)]).decode()
     if any(token in said for token in tokens):
         harm = [*harm, "what stands outside came out in the answer"]
-    ms = outcome.receipt["usage"]["wall_ms"]
     if harm:
         return Attempted(attempt=attempt, stopped=False, what="; ".join(harm), ms=ms)
     if outcome.reason != "ok.done":
@@ -120,10 +122,9 @@ def _judged(attempt: str, outcome: Outcome, harm: list[str], tokens: tuple[str, 
     return Attempted(attempt=attempt, stopped=stopped, what=one_line(outcome.value["what"]), ms=ms)
 
 
-def _told(load_ms: float, answers: list[dict[str, Any]], tried: list[Attempted], last: Outcome) -> Answer:
+def _told(load_ms: float, answers: list[dict[str, Any]], tried: list[Attempted], receipt: Mapping[str, Any]) -> Answer:
     wrong = [answer["tool"] for answer in answers if answer["reason"] != "ok.done"]
     through = [one.attempt for one in tried if not one.stopped]
-    receipt = last.receipt
     limits = {
         name: {"value": receipt["limits"].get(field), "means": receipt["means"].get(name, "supervisor")}
         for name, (field, _) in LIMIT_KEYS.items()

@@ -158,7 +158,7 @@ async def _ended(engine: Engine) -> list[Line]:
         ("print without end", "print_on", 5000, "limit_exceeded.output"),
     ):
         outcome = await engine.call(tool, {}, timeout_ms=timeout_ms)
-        took = outcome.receipt["usage"]["wall_ms"]
+        took = (await outcome.concluded())["usage"]["wall_ms"]
         lines.append(_line(name, held=outcome.reason == reason, text=f"{outcome.reason} after {took:.0f} ms"))
     return lines
 

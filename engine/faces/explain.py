@@ -95,7 +95,10 @@ def _static(walk: _Walk, graph: Graph, staged: Loaded) -> None:
     )
     walk.unknown("arguments")
     policy = staged.policy
-    walk.unknown("policy", name=policy.name, mode=str(policy.mode), digest=policy.digest, loosenings=list(policy.loosenings))
+    level = str(policy.freshness)
+    walk.unknown(
+        "policy", name=policy.name, mode=str(policy.mode), freshness=level, digest=policy.digest, loosenings=list(policy.loosenings)
+    )
     walk.unknown("environment")
     walk.unknown("plan")
 

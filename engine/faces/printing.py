@@ -44,13 +44,14 @@ class Answer:
         return cls(reason=error.code, lines=error.lines)
 
     @classmethod
-    def of_outcome(cls, outcome: Outcome) -> "Answer":
-        """The answer of a call."""
+    def of_outcome(cls, outcome: Outcome, receipt: Mapping[str, Any]) -> "Answer":
+        """The answer of a call, with its receipt (empty: there is none)."""
+        owed = receipt.get("journal") == "owed"
         return cls(
             reason=outcome.reason,
             value=outcome.value,
-            lines=outcome.lines,
-            receipt=dict(outcome.receipt) or None,
+            lines=(*outcome.lines, "the receipt is not in the journal: the disk takes no more") if owed else outcome.lines,
+            receipt=dict(receipt) or None,
             stdout=outcome.stdout,
             stderr=outcome.stderr,
             text=safe_json(outcome.value) if outcome.reason == "ok.done" else "",

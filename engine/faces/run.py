@@ -71,7 +71,7 @@ async def run(printer: Printer, source: str, tool: str, arguments: dict[str, Any
         async with engine.stream(tool, arguments, timeout_ms=wanted.timeout_ms, tenant=wanted.tenant) as outputs:
             async for output in outputs:
                 if isinstance(output, Outcome):
-                    return Answer.of_outcome(output)
+                    return Answer.of_outcome(output, await output.concluded())
                 _show(printer, output)
     raise error_for("engine_failed.bug", "the call ended without an outcome")
 

@@ -57,9 +57,13 @@ class Places:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Content:
-    """What one worker is for: its bundle's source, the folders of its layers by name, the modules to import beforehand."""
+    """What one worker is for: its bundle's source, the folders of its layers by name, the modules to import beforehand.
+
+    ``code`` is where the source's byte code lies, with its digest.
+    """
 
     source: Path
+    code: tuple[str, str] | None = None
     layers: tuple[tuple[str, Path], ...] = ()
     preload: tuple[str, ...] = ()
 
@@ -84,6 +88,7 @@ def make(resolved: Resolved, facts: HostFacts, places: Places, content: Content)
     filters = _filters(places.syscalls, facts.machine) if walls else {"jail": "", "child": "", "tgid": []}
     layers = tuple(f"/layers/{name}" for name, _ in content.layers) if walls else tuple(str(path) for _, path in content.layers)
     inside = facts.stdlib_inside if walls else facts.stdlib
+    root = "/bundle" if walls else str(content.source)
     order = {
         "walls": walls,
         "namespaces": _namespaces(resolved, facts) if walls else [],
@@ -109,8 +114,10 @@ def make(resolved: Resolved, facts: HostFacts, places: Places, content: Content)
         "cgroup_limits": _cgroup_limits(resolved, facts) if walls else {},
         "preload": list(content.preload),
         "python": [inside, f"{inside}/lib-dynload"],
+        "root": root,
+        "code": list(content.code) if content.code else None,
+        "layers": list(layers),
     }
-    root = "/bundle" if walls else str(content.source)
     return Plan(order=order, root=root, layers=layers, needed=dict(resolved.protections), means=_means(order, facts), walls=walls)
 
 

@@ -17,13 +17,13 @@ import os
 import re
 import stat
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
 from engine.errors import EngineError, PolicyError
-from engine.limits import LIMIT_NAMES, Limits, parse_time
+from engine.limits import LIMIT_NAMES, Limits, parse_size, parse_time
 from engine.policy.model import (
     LIMIT_KEYS,
     LOOSENINGS,
@@ -54,8 +54,11 @@ _TABLES: Mapping[str, tuple[str, ...]] = MappingProxyType(
         "protections": tuple(PROTECTIONS),
         "grants": _SETS,
         "loosenings": tuple(LOOSENINGS),
-        "pool": ("jails", "total", "queued", "idle"),
+        "pool": ("jails", "total", "ready", "queued", "idle", "memory"),
     }
+)
+_AMOUNTS: Mapping[str, tuple[str, Callable[[object], int]]] = MappingProxyType(
+    {"idle": ("idle_ms", parse_time), "memory": ("memory_bytes", parse_size)}
 )
 
 
@@ -237,8 +240,9 @@ def _typed(table: str, name: str, key: str, value: object) -> tuple[str, Any]:
         return name, frozenset(_strings(key, value))
     if table == "limits":
         return next(iter(parse_limits({name: value}).items()))
-    if table == "pool" and name == "idle":
-        return "idle_ms", _idle(key, value)
+    if table == "pool" and name in _AMOUNTS:
+        field, parse = _AMOUNTS[name]
+        return field, _amount(key, value, parse)
     if table == "loosenings" and value is not True:
         raise PolicyError("refused.policy", f"{key}: the value is true; to go without this loosening, remove the line")
     if table in ("grants.environment", "grants.folders") and not isinstance(value, str):
@@ -246,9 +250,9 @@ def _typed(table: str, name: str, key: str, value: object) -> tuple[str, Any]:
     return name, value
 
 
-def _idle(key: str, value: object) -> int:
+def _amount(key: str, value: object, parse: Callable[[object], int]) -> int:
     try:
-        return parse_time(value)
+        return parse(value)
     except PolicyError as error:
         raise PolicyError("refused.policy", *(f"{key}: {line}" for line in error.lines)) from None
 

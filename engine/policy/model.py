@@ -242,20 +242,29 @@ def _variable_problems(name: object, value: object) -> list[str]:
     return [f"{key}: the value carries a login (user@host): grant a credential instead"] if _USERINFO.search(value) else []
 
 
+_POOL_BOUNDS = (("jails", 1, 31), ("total", 1, 31), ("ready", 1, 31), ("queued", 0, 31), ("idle_ms", 1, 31), ("memory_bytes", 1, 50))
+
+
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Pool:
-    """How many jails may live: per worker key, in all, calls waiting for one, and how long an unused one stays (ms)."""
+    """How many jails may live: per worker key, in all, kept ready ahead of need per key; calls waiting for one; and for how long.
+
+    ``idle_ms`` is how long an unused one stays, ``memory_bytes`` what all may hold privately before unused ones end.
+    """
 
     jails: int = 4
     total: int = 16
+    ready: int = 4
     queued: int = 64
     idle_ms: int = 60_000
+    memory_bytes: int = 512 << 20
 
     def __post_init__(self) -> None:
-        for name, lowest in (("jails", 1), ("total", 1), ("queued", 0), ("idle_ms", 1)):
+        for name, lowest, highest in _POOL_BOUNDS:
             value = getattr(self, name)
-            if type(value) is not int or not lowest <= value <= 1 << 31:
-                raise PolicyError("refused.policy", f"pool.{name.removesuffix('_ms')}: want a whole number from {lowest} to 2^31")
+            if type(value) is not int or not lowest <= value <= 1 << highest:
+                key = name.removesuffix("_ms").removesuffix("_bytes")
+                raise PolicyError("refused.policy", f"pool.{key}: want a whole number from {lowest} to 2^{highest}")
         if self.total < self.jails:
             raise PolicyError("refused.policy", "pool.total: want at least as many as pool.jails")
 

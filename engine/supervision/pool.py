@@ -1,240 +1,363 @@
 """Which jails there are, and who gets which.
 
-Its job: lend a jail with a child that is ready or on its way, take it back, prepare its next spare, keep the bounds.
-Not its job: making a spare ready (``spare.py``), what a call does with it (``call.py``).
+Its job: lend a jail with a child that is ready or on its way, take it back, have its next spare made, start and end jails within bounds.
+Not its job: making a spare ready (``spare.py``), how many are wanted (``growth.py``), turns (``line.py``), idle ones (``upkeep.py``).
 Laws:
 1. A jail holds at most one call and one spare; n calls at once are n jails (tests/contract/test_pool.py).
-2. At its bound a call waits in line, and past the bound of the line it is refused, never dropped (tests/contract/test_pool.py).
-3. Bounds and lines are per depth: a tool's own call never waits for a jail that its caller holds (tests/contract/test_nesting.py).
-4. After ``close`` no jail is left (tests/security/test_promise_clean.py).
+2. A call gets a jail whose spare is ready before one whose spare is on its way, and that before a new one (tests/contract/test_lending.py).
+3. At its bound a call waits in line, and past the bound of the line one is refused, never dropped (tests/contract/test_pool.py).
+4. Bounds and lines are per depth: a tool's own call never waits for a jail that its caller holds (tests/contract/test_nesting.py).
+5. Tenants take turns, and none takes the last worker from those who have none (tests/contract/test_tenants.py).
+6. After ``close`` no jail is left (tests/security/test_promise_clean.py).
 """
 
 from collections.abc import Awaitable, Callable
 
 import trio
 
-from engine.errors import HostError, RequestError
+from engine.errors import EngineError, HostError, RequestError
+from engine.outcome import error_for
 from engine.policy.model import Pool as PoolBounds
 from engine.supervision import reaper
+from engine.supervision.growth import Growth
+from engine.supervision.line import Line, Place, gives_way
 from engine.supervision.spare import Recipe, Spare
+from engine.supervision.stock import Claim, Stock
+from engine.supervision.stock import Seat as Seat  # the name under which calls know it
 from engine.worker.launcher import Launcher
 from engine.worker.native import Jail
 
-_SPARE_SECONDS = 600.0  # older ones are replaced before a call sees them
 _FAILURES = 3  # spares in a row that did not come up; then none is made until a call asks
 
 
-class Seat:
-    """One jail, its recipe and its spare. Lent to one call at a time."""
+class Start:
+    """One jail being made: on behalf of those in line, or ``ahead`` of them. ``victim`` makes room for it."""
 
-    def __init__(self, jail: Jail, recipe: Recipe) -> None:
-        self.jail, self.recipe = jail, recipe
-        self.spare: Spare | None = None
-        self.failures = 0
-        self.depth = 0  # of the call that it is, or was last, lent to
-        self.idle_since = trio.current_time()
-
-
-class _Place:
-    """Where a call stands in line; ``turn`` is set when there may be a jail for it."""
-
-    def __init__(self, key: str, bounds: PoolBounds, depth: int) -> None:
-        self.key, self.bounds, self.depth = key, bounds, depth
-        self.turn = trio.Event()
+    def __init__(self, claim: Claim, recipe: Recipe, bounds: PoolBounds, *, ahead: bool, victim: Seat | None) -> None:
+        self.claim, self.recipe, self.bounds, self.ahead, self.victim = claim, recipe, bounds, ahead, victim
+        self.scope = trio.CancelScope()
+        self.done = trio.Event()
+        self.seat: Seat | None = None
+        self.error: Exception | None = None
 
 
 class Pool:
-    """All jails of one engine. ``nursery`` owns the spares on their way."""
+    """All jails of one engine. ``nursery`` owns the spares and jails on their way."""
 
     def __init__(self, nursery: trio.Nursery, launcher: Callable[[], Awaitable[Launcher]]) -> None:
         self._nursery, self._launcher = nursery, launcher
-        self._idle: list[Seat] = []  # least recently used first
-        self._lent: set[Seat] = set()
-        self._ending: set[Seat] = set()  # may still run tool code, so they count until they are gone
-        self._starting: dict[tuple[str, int], int] = {}  # by key and depth
-        self._line: list[_Place] = []  # in order of arrival
+        self._stock, self._line = Stock(), Line()
+        self.growth = Growth(self._stock, self._ahead)
+        self._starts: set[Start] = set()
+        self._closed = False
+        self._settled = trio.Event()  # replaced each time something ended
+        self._unclean: list[str] = []  # what would not end, told by ``close``
 
     @property
     def living(self) -> int:
         """Jails that are there, being made or being ended."""
-        return len({*self._idle, *self._lent, *self._ending}) + sum(self._starting.values())
+        return self._stock.living
 
-    async def lease(self, recipe: Recipe, bounds: PoolBounds, *, depth: int = 0) -> Seat:
+    @property
+    def idle(self) -> list[Seat]:
+        """Those that no call has, the least recently used first."""
+        return list(self._stock.idle)
+
+    def of(self, key: str) -> tuple[int, int]:
+        """Of a key: jails that are idle, and those that are lent or being made."""
+        return len(self._stock.idle_of(key)), self._stock.held(key)
+
+    async def lease(self, recipe: Recipe, bounds: PoolBounds, *, depth: int = 0, tenant: str | None = None) -> Seat:
         """A jail of that key with a spare that is ready or on its way. Raises RequestError ``refused.busy``, HostError.
 
-        ``depth`` counts the calls above this one, each of which holds a jail until this one has ended.
+        Returns without giving up its turn when one is idle. ``depth`` counts the calls above this one, each of which holds a jail until
+        this one has ended.
         """
-        place: _Place | None = None
+        claim = Claim(recipe.key, depth, tenant)
+        if recipe.declarations is not None:  # reading declarations is nobody's call
+            self._stock.meet(tenant)
+        self.growth.called(recipe, bounds, tenant)
+        # who comes later waits behind those who want the same
+        if not self._line.count(claim) and self._stock.may_use(claim, bounds) and (seat := self._pick(recipe.key)) is not None:
+            return self._lend(seat, claim, bounds)
+        place = Place(claim, bounds, recipe)
+        self._line.join(place)
+        self._serve()
+        self._shorten(place)
         try:
-            while True:
-                # who comes later waits behind those who want the same
-                ahead = place is None and any((other.key, other.depth) == (recipe.key, depth) for other in self._line)
-                if not ahead and (seat := await self._found(recipe, bounds, depth)) is not None:
-                    return seat
-                if place is None:
-                    place = self._join(recipe.key, bounds, depth)
-                await place.turn.wait()
-                place.turn = trio.Event()
-        finally:
-            if place is not None:
-                self._line.remove(place)
-            self._wake()  # this one may leave free what it was woken for, or the room of a jail that would not start
+            await place.turn.wait()
+        except BaseException:
+            self._line.leave(place)
+            if place.seat in self._stock.lent:
+                self._put_back(place.seat)
+            raise
+        if place.error is not None:
+            raise place.error
+        assert place.seat is not None  # noqa: S101 - a type fact: a turn comes with a seat or an error
+        return place.seat
+
+    def refill(self, seat: Seat) -> None:
+        """Order the next spare of a jail whose call has its verdict, unless it has one, or the last ones failed."""
+        self._stock.returns(seat)
+        if seat.spare is None and seat.failures < _FAILURES and not seat.unwanted:
+            self._spare(seat)
 
     async def give_back(self, seat: Seat, *, healthy: bool) -> None:
-        """Take a jail back after its call; one that is not healthy is ended."""
-        self._lent.discard(seat)
-        if healthy and not seat.jail.dead():
-            seat.idle_since = trio.current_time()
-            self._idle.append(seat)
-            if seat.failures < _FAILURES:
-                self._spare(seat)
-            self._wake()
-        else:
+        """Take a jail back after its call; one that is not healthy is ended, and no other."""
+        if not healthy or seat.unwanted or seat.broken():
             await self._retire(seat)
+        elif seat in self._stock.lent:  # else it was ended meanwhile
+            self._put_back(seat)
+            self.growth.answered(seat.recipe.key)
 
-    async def retire_idle(self, keep_seconds: Callable[[Seat], float]) -> None:
-        """End the jails that nobody used for as long as their policy keeps them."""
-        now = trio.current_time()
-        for seat in [seat for seat in self._idle if now - seat.idle_since > keep_seconds(seat)]:
-            if seat in self._idle:
-                self._idle.remove(seat)
-                await self._retire(seat)
+    async def warm(self, recipe: Recipe, bounds: PoolBounds, *, jails: int, tenant: str | None = None) -> None:
+        """Have that many idle jails of a key, as far as the bounds go, each with a child that is ready.
 
-    async def renew_idle(self) -> None:
-        """Replace waiting children that are too old, or that work while they should wait."""
-        for seat in [seat for seat in self._idle if seat.spare is not None and seat.spare.ready.is_set() and _stale(seat.spare)]:
-            if seat in self._idle:
-                self._idle.remove(seat)
-                self._lent.add(seat)  # nobody else may take it meanwhile, and ``close`` must find it
-                try:
-                    await self._renew(seat)
-                finally:
-                    self._lent.discard(seat)
-                    self._idle.insert(0, seat)
-                    self._wake()
+        Raises RequestError ``refused.busy``, HostError, or the error of what kept a child from being ready.
+        """
+        claim = Claim(recipe.key, 0, tenant)
+        self._stock.meet(tenant)
+        begun: list[Start] = []
+        while (there := self._stock.of(recipe.key)) < min(jails, bounds.jails):
+            start = self._begin(claim, recipe, bounds, ahead=True) if self._stock.may_use(claim, bounds) else None
+            if start is None and not there:
+                raise self._busy(claim, bounds)
+            if start is None:
+                break
+            begun.append(start)
+        for start in begun:
+            await start.done.wait()
+            if start.error is not None:
+                raise start.error
+        for spare in [seat.spare for seat in self._stock.idle_of(recipe.key) if seat.spare is not None]:
+            await spare.ready.wait()
+            if spare.verdict is not None:
+                raise error_for(*spare.verdict)
 
     async def drain(self, keep: Callable[[Recipe], bool]) -> None:
-        """End the idle jails whose recipe is no longer wanted; lent ones end when they come back unhealthy or are evicted."""
-        for seat in [seat for seat in self._idle if not keep(seat.recipe)]:
-            if seat in self._idle:
-                self._idle.remove(seat)
-                await self._retire(seat)
+        """End the jails whose recipe is no longer wanted, lent ones when they come back."""
+        self.growth.forget(keep)
+        for seat in self._stock.lent:
+            seat.unwanted = not keep(seat.recipe)
+        for seat in [seat for seat in self._stock.idle if not keep(seat.recipe)]:
+            await self.retire(seat)
 
     async def close(self) -> None:
-        """End every jail. Raises HostError when one would not end."""
-        failed: list[str] = []
-        for seat in [*self._idle, *self._lent]:
-            try:
-                await self._retire(seat)
-            except HostError as error:
-                failed += error.lines
-        self._idle.clear()
-        self._lent.clear()
-        if failed:
-            raise HostError("engine_failed.not_clean", *failed)
+        """End every jail, those on their way too. Raises HostError when one would not end, now or before."""
+        self._closed = True
+        for start in self._starts:
+            start.scope.cancel()
+        while self.living:
+            for seat in [*self._stock.idle, *self._stock.lent]:
+                if self._stock.end(seat):
+                    await self._end_quietly(seat)
+            if self.living:
+                await self._settled.wait()
+        if self._unclean:
+            raise HostError("engine_failed.not_clean", *self._unclean)
 
-    async def _found(self, recipe: Recipe, bounds: PoolBounds, depth: int) -> Seat | None:
-        """A jail for that recipe, started if there is room or another key's idle one can go; None when there is none to be had."""
-        while True:
-            seat = self._take(recipe.key)
-            if seat is None and self._room(recipe.key, bounds, depth):
-                seat = await self._start(recipe, depth)
-            if seat is None:
-                victim = self._victim(recipe.key, bounds, depth)
-                if victim is None:
-                    return None
-                await self._retire(victim)
-            elif seat.jail.dead():
-                await self._retire(seat)
-            else:
-                seat.depth = depth
-                self._lent.add(seat)
-                await self._renew(seat)
+    async def retire(self, seat: Seat) -> None:
+        """End a jail if it is idle still. Raises HostError when it would not end."""
+        if seat in self._stock.idle:
+            await self._retire(seat)
+
+    def renew(self, seat: Seat) -> None:
+        """Replace the spare of an idle seat by one that may serve; the seat comes back when that is ordered."""
+        self._stock.lend(seat, seat.claim)  # nobody else may take it meanwhile, and ``close`` must find it
+        self._stock.returns(seat)
+        self._nursery.start_soon(self._renew, seat)
+
+    def _pick(self, key: str) -> Seat | None:
+        """The best idle jail of a key, the most recently used of equals; those that cannot serve are sent to be mended or ended."""
+        coming = other = None
+        for seat in reversed(list(self._stock.idle_of(key))):
+            if seat.broken():
+                self._retire_soon(seat)
+            elif seat.spent():
+                self.renew(seat)
+            elif seat.spare is not None and not seat.spare.ready.is_set():
+                coming = seat  # in the end the one whose spare was ordered first, which is the nearest
+            elif seat.spare is not None and seat.spare.verdict is None:
                 return seat
+            else:
+                other = seat
+        return coming or other
 
-    def _take(self, key: str) -> Seat | None:
-        for at in range(len(self._idle) - 1, -1, -1):
-            if self._idle[at].recipe.key == key:
-                return self._idle.pop(at)
-        return None
-
-    def _taken(self, depth: int, key: str | None = None) -> int:
-        """Jails that calls at that depth have, are getting or had and that still end; of one key, or of all."""
-        there = sum(seat.depth == depth and key in (None, seat.recipe.key) for seat in {*self._lent, *self._ending})
-        return there + sum(count for (other, at), count in self._starting.items() if at == depth and key in (None, other))
-
-    def _room(self, key: str, bounds: PoolBounds, depth: int) -> bool:
-        idle = sum(seat.recipe.key == key for seat in self._idle)
-        return len(self._idle) + self._taken(depth) < bounds.total and idle + self._taken(depth, key) < bounds.jails
-
-    def _victim(self, key: str, bounds: PoolBounds, depth: int) -> Seat | None:
-        """The idle jail of another key to end for this one, least recently used first."""
-        return self._idle.pop(0) if self._may_evict(key, bounds, depth) else None
-
-    def _may_evict(self, key: str, bounds: PoolBounds, depth: int) -> bool:
-        return bool(self._idle) and self._taken(depth) < bounds.total and self._taken(depth, key) < bounds.jails
-
-    async def _start(self, recipe: Recipe, depth: int) -> Seat:
-        which = (recipe.key, depth)
-        self._starting[which] = self._starting.get(which, 0) + 1
-        try:
-            jail = await Jail.start(await self._launcher(), recipe.plan, seconds=recipe.start_ms / 1000)
-        finally:
-            self._starting[which] -= 1
-            if not self._starting[which]:
-                del self._starting[which]
-        return Seat(jail, recipe)
-
-    async def _renew(self, seat: Seat) -> None:
-        """See that the seat has a spare which may serve."""
-        old = seat.spare
-        if old is not None and old.child is not None and old.ready.is_set() and _stale(old):
-            await reaper.reap(seat.jail, old.child)
-            old.child.close()
-            seat.spare = None
+    def _lend(self, seat: Seat, claim: Claim, bounds: PoolBounds) -> Seat:
+        self._stock.lend(seat, claim)
+        seat.bounds, seat.taken_at = bounds, None
         if seat.spare is None:
+            self._spare(seat)  # for this call itself: not the end of an absence
+        seat.taken_at = trio.current_time()
+        return seat
+
+    def _put_back(self, seat: Seat) -> None:
+        """Make a lent seat idle, and see who waits for it."""
+        seat.idle_since = trio.current_time()
+        if seat.spare is not None and seat.taken_at is not None:  # it has the child that served: none is made ready, which would tell this
+            self.growth.was_away(seat.recipe.key, seat.idle_since - seat.taken_at)
+            seat.taken_at = None
+        self.refill(seat)
+        self._stock.back(seat)
+        self._serve()
+
+    def _serve(self) -> None:
+        """Give those in line what there is, one tenant after the other, until there is nothing more for anybody."""
+        given = True
+        while given:
+            given = False
+            for firsts in self._line.turns():
+                if any(self._grant(place) for place in firsts):
+                    self._line.served(firsts[0].claim.tenant)
+                    given = True
+
+    def _grant(self, place: Place) -> bool:
+        """Give that place a jail, or begin one for its claim; False when neither can be had, or one is on its way."""
+        claim, bounds = place.claim, place.bounds
+        if self._closed or not self._stock.may_use(claim, bounds):
+            return False
+        if (seat := self._pick(claim.key)) is not None:
+            self._line.leave(place)
+            place.give(self._lend(seat, claim, bounds))
+            return True
+        if self._line.count(claim) <= self._stock.coming(claim):
+            return False
+        return self._begin(claim, place.recipe, bounds, ahead=False) is not None
+
+    def _shorten(self, newcomer: Place) -> None:
+        """Refuse one call when the line is longer than its policy has it."""
+        depth, queued = newcomer.claim.depth, newcomer.bounds.queued
+        if newcomer.turn.is_set() or len(self._line) <= queued:
+            return
+        waiting = self._line.uncovered(depth, self._stock.coming)
+        if sum(map(len, waiting.values())) <= queued or newcomer not in waiting.get(newcomer.claim.tenant, ()):
+            return
+        loser = gives_way(waiting, newcomer)
+        self._line.leave(loser)
+        if loser is newcomer:
+            loser.refuse(self._busy(newcomer.claim, newcomer.bounds))
+        else:
+            own = "the line is full, and this call's tenant held most of it: its newest call gave way to another tenant's"
+            loser.refuse(RequestError("refused.busy", own))
+
+    def _busy(self, claim: Claim, bounds: PoolBounds) -> RequestError:
+        used = bounds.jails if self._stock.full(claim, bounds) else bounds.total
+        return RequestError("refused.busy", f"{used} workers are in use and {bounds.queued} calls wait in line")
+
+    def _begin(self, claim: Claim, recipe: Recipe, bounds: PoolBounds, *, ahead: bool) -> Start | None:
+        """Begin a jail if there is room, or another key's idle one can go."""
+        victim = None
+        if not self._stock.room(claim, bounds):
+            victim = self._stock.victim()
+            if victim is None or victim.recipe.key == claim.key:
+                return None
+            self._stock.end(victim)
+        start = Start(claim, recipe, bounds, ahead=ahead, victim=victim)
+        self._order(start)
+        return start
+
+    def _ahead(self, claim: Claim, recipe: Recipe, bounds: PoolBounds) -> None:
+        self._order(Start(claim, recipe, bounds, ahead=True, victim=None))
+
+    def _order(self, start: Start) -> None:
+        self._stock.start(start.claim)
+        self._starts.add(start)
+        if self._closed:
+            start.scope.cancel()
+        self._nursery.start_soon(self._start, start)
+
+    async def _start(self, start: Start) -> None:
+        """Make the jail; who waits gets it, or what went wrong."""
+        try:
+            with start.scope:
+                if start.victim is not None:
+                    await self._end(start.victim)
+                jail = await Jail.start(await self._launcher(), start.recipe.plan, seconds=start.recipe.start_ms / 1000)
+                start.seat = Seat(jail, start.recipe, start.bounds, start.claim)
+        except Exception as error:  # raised where somebody waits for it: a bug of ours too belongs to a call, not to all of them
+            start.error = error
+            if start.ahead and not isinstance(error, EngineError):
+                self._unclean.append(f"{type(error).__name__} while a worker was made ahead of need")
+        finally:
+            self._stock.started(start.claim)
+            self._starts.discard(start)
+        if start.scope.cancelled_caught:
+            start.error = RequestError("cancelled.shutdown", "the engine was closed while the worker was made")
+        self._begun(start)
+
+    def _begun(self, start: Start) -> None:
+        seat, place = start.seat, self._line.first(start.claim)
+        if start.ahead:
+            self.growth.began(start.claim.key, well=seat is not None)
+        if seat is not None and place is not None:
+            self._line.leave(place)  # its own turn: another tenant's would end the jail before it served
+            place.give(self._lend(seat, start.claim, place.bounds))
+        elif seat is not None:
             self._spare(seat)
+            self._stock.back(seat)
+        elif place is not None and start.error is not None and self._told(start):
+            self._line.leave(place)
+            place.refuse(start.error)
+        start.done.set()
+        self._settle()
+
+    def _told(self, start: Start) -> bool:
+        """Whether somebody in line is told that it failed: it was begun for them, and no other jail is on its way for all of them."""
+        return not start.ahead and self._line.count(start.claim) > self._stock.coming(start.claim)
 
     def _spare(self, seat: Seat) -> None:
         spare = seat.spare = Spare(seat.jail, seat.recipe)
-        self._nursery.start_soon(self._prepare, seat, spare)
+        since, seat.taken_at = seat.taken_at, None
+        self._nursery.start_soon(self._prepare, seat, spare, since)
 
-    async def _prepare(self, seat: Seat, spare: Spare) -> None:
+    async def _prepare(self, seat: Seat, spare: Spare, since: float | None) -> None:
         await spare.prepare()
         seat.failures = seat.failures + 1 if spare.verdict is not None else 0
+        if since is not None:
+            self.growth.was_away(seat.recipe.key, trio.current_time() - since)
+
+    async def _renew(self, seat: Seat) -> None:
+        old, seat.spare = seat.spare, None
+        try:
+            if old is not None and old.child is not None:
+                await reaper.reap(seat.jail, old.child)
+                old.child.close()
+        except HostError as error:
+            self._unclean += error.lines
+        if seat in self._stock.lent:  # else it was ended meanwhile
+            self.refill(seat)
+            self._stock.back(seat, first=True)
+            self._serve()
 
     async def _retire(self, seat: Seat) -> None:
-        self._ending.add(seat)
+        if self._stock.end(seat):
+            await self._end(seat)
+
+    def _retire_soon(self, seat: Seat) -> None:
+        if self._stock.end(seat):
+            self._nursery.start_soon(self._end_quietly, seat)
+
+    async def _end_quietly(self, seat: Seat) -> None:
+        try:
+            await self._end(seat)
+        except HostError as error:  # no reason to end anybody's call; told when the engine closes
+            self._unclean += error.lines
+
+    async def _end(self, seat: Seat) -> None:
         try:
             if seat.spare is not None:
                 await seat.spare.give_up()
             await seat.jail.close()
+            if seat.spare is not None and seat.spare.verdict is not None and seat.spare.verdict[0] == "engine_failed.not_clean":
+                raise HostError(*seat.spare.verdict)  # whoever buried it went as far as the jail, and has nobody to tell
         finally:
             if seat.spare is not None and seat.spare.child is not None:
                 seat.spare.child.close()  # one that was buried is no longer the jail's to close
-            self._ending.discard(seat)
-            self._wake()
+            self._stock.ended(seat)
+            self._settle()
 
-    def _join(self, key: str, bounds: PoolBounds, depth: int) -> _Place:
-        if sum(place.depth == depth for place in self._line) >= bounds.queued:
-            raise RequestError("refused.busy", f"{bounds.total} workers are in use and {bounds.queued} calls wait in line")
-        place = _Place(key, bounds, depth)
-        self._line.append(place)
-        self._wake()
-        return place
-
-    def _wake(self) -> None:
-        """Wake the first in line for whom there is a jail now. Each that was woken wakes the next, so that no chance is lost."""
-        for place in self._line:
-            idle = any(seat.recipe.key == place.key for seat in self._idle)
-            wanted = (place.key, place.bounds, place.depth)
-            if not place.turn.is_set() and (idle or self._room(*wanted) or self._may_evict(*wanted)):
-                place.turn.set()
-                return
-
-
-def _stale(spare: Spare) -> bool:
-    """Whether a spare waited too long, was ended, or does not wait at all: none is the fault of the call that would get it."""
-    if spare.verdict is not None or spare.child is None:
-        return False  # it failed, and the next call is told
-    return trio.current_time() - spare.born > _SPARE_SECONDS or spare.child.gone() or spare.burns()
+    def _settle(self) -> None:
+        """Something began or ended: there may be a jail or room for those in line."""
+        self._settled.set()
+        self._settled = trio.Event()
+        self._serve()

@@ -4,18 +4,26 @@ Its job: from the child's descriptors into the session and the captured output, 
 Not its job: what a message means (``call.py``), clocks (``deadline.py``), killing (``reaper.py``).
 Laws:
 1. Nothing more is read while a message waits to be taken: that is the back-pressure (tests/contract/test_streams.py).
-   Between two messages everybody else has a turn (tests/security/test_promise_ends.py).
+   After two messages at most everybody else has a turn (tests/security/test_promise_ends.py).
 2. Past its cap, output ends the call; the cap is on what is held, not on what is shown (tests/security/test_promise_bounded.py).
 """
 
 import codecs
+from collections.abc import Callable, Collection
 
 import trio
 
 from engine.wire.framing import RemoteFault
 from engine.wire.messages import FromWorker, ToWorker
-from engine.wire.session import Session, State
+from engine.wire.session import Bounds, Large, Session, State
 from engine.worker.base import Child
+
+# A turn of the event loop costs about 0.1 ms, most of what a quick tool takes; longer than this nobody's input waits for ours.
+_MOMENT_SECONDS = 0.0004
+
+
+def _never() -> bool:
+    return False
 
 
 class Closed(Exception):
@@ -37,8 +45,14 @@ class Capture:
     def add(self, data: bytes) -> bool:
         """Keep what fits; says whether all of it did."""
         self.total += len(data)
-        self._data += data[: self.cap - len(self._data)]
+        self._data += data[: max(0, self.cap - len(self._data))]
         return self.total <= self.cap
+
+    def hold_to(self, cap: int) -> bool:
+        """Have that cap from now on; says whether what was kept so far is within it."""
+        self.cap = cap
+        del self._data[cap:]
+        return self.total <= cap
 
     def text(self) -> str:
         """What was kept, as text that ends with a whole character."""
@@ -48,11 +62,13 @@ class Capture:
 class Pump:
     """The session of one child, with its descriptors."""
 
-    def __init__(self, child: Child, session: Session, log_bytes: int) -> None:
+    def __init__(self, child: Child, session: Session, log_bytes: int, captured: dict[str, Capture] | None = None) -> None:
         self._child, self.session = child, session
-        self.captured = {name: Capture(log_bytes) for name in ("stdout", "stderr")}
+        self.captured = captured or {name: Capture(log_bytes) for name in ("stdout", "stderr")}
         self.request_bytes = 0
         self._closed = False
+        self._owes_a_turn = True
+        self.alone: Callable[[], bool] = _never  # says whether this is the only call under way
 
     async def send(self, message: ToWorker) -> None:
         """Write one message. That the child is gone is told by ``next``, after what it had still said."""
@@ -63,27 +79,56 @@ class Pump:
         except BrokenPipeError:
             self._closed = True  # what it said before may still be there to read
 
+    def hold_to(self, bounds: Bounds, log_bytes: int) -> None:
+        """Have the bounds of the call that begins now. Raises RemoteFault when more than its cap was printed before."""
+        self.session.hold_to(bounds)
+        for name, capture in self.captured.items():
+            if not capture.hold_to(log_bytes):
+                raise RemoteFault("limit_exceeded.output", f"more than {log_bytes} bytes on {name}")
+
     def refuse_early(self) -> None:
         """Look at what a child that should wait has sent. Raises RemoteFault: nothing may come before the call."""
         # security: a thread of the tool's import could else answer a call that was not made yet
         if data := self._child.read():
             self.session.feed(data)
             self.session.next()
+            raise RemoteFault("violation.protocol", "the worker sent something before its call")
 
-    async def next(self) -> FromWorker:
-        """The next message. Raises RemoteFault (it broke the rules or a bound) or Closed."""
+    def again(self) -> "Pump":
+        """The pump of the child's next call: what it sends and prints from now on belongs to that one."""
+        return Pump(self._child, self.session.again(), self.captured["stdout"].cap)
+
+    def quiet(self) -> bool:
+        """Whether the child has answered and is there, without a byte past its answer so far."""
+        return self.session.over() and not {"channel", "gone"} & set(self._child.ready())
+
+    async def next(self) -> FromWorker | Large:
+        """The next message, undecoded when it is large. Raises RemoteFault (it broke the rules or a bound) or Closed."""
         # security: a child that is never slower than we are would else hold the event loop, and every deadline, for as long as it likes
-        await trio.lowlevel.checkpoint()
+        if self._owes_a_turn:
+            await trio.lowlevel.checkpoint()
+        self._owes_a_turn = True
         while True:
-            message = self.session.next()
+            message = self.session.next_or_large()
             if message is not None:
                 if self.session.state is State.ANSWERED:
-                    self._read_outputs(all_of_it=True)  # what it printed before its answer is bounded, however the reads fell
+                    self.take_outputs()  # what it printed before its answer is bounded, however the reads fell
                 return message
             if not self._read():
                 if self._closed:
                     raise Closed(self.session.eof())
-                await self._child.wait()
+                if not self._seen_at_once():
+                    await self._child.wait()
+                    self._owes_a_turn = False
+
+    def _seen_at_once(self) -> bool:
+        """Whether the child had something while we waited a moment without the event loop: once a call, and only when nobody else waits."""
+        alone, self.alone = self.alone, _never
+        return alone() and trio.lowlevel.current_statistics().tasks_runnable == 0 and bool(self._child.ready(_MOMENT_SECONDS))
+
+    def take_outputs(self) -> None:
+        """All that was printed until now. Raises RemoteFault when it is more than the cap."""
+        self._take_outputs(self._child.ready(), all_of_it=True)
 
     def drain(self) -> str | None:
         """After the end: take the output that is still in the pipes; what the worker sent past its answer, as a line, or None."""
@@ -103,9 +148,10 @@ class Pump:
 
     def _read(self) -> bool:
         """Read once from each descriptor; says whether the channel gave something."""
-        self._read_outputs(all_of_it=False)
-        gone = self._child.gone()  # asked before reading: what a dead process wrote is all there
-        data = self._child.read()
+        ready = self._child.ready()
+        self._take_outputs(ready, all_of_it=False)
+        gone = "gone" in ready  # asked before reading: what a dead process wrote is all there
+        data = self._child.read() if gone or "channel" in ready else None
         if data:
             self.session.feed(data)
             return True
@@ -113,8 +159,9 @@ class Pump:
             self._closed = True
         return False
 
-    def _read_outputs(self, *, all_of_it: bool) -> None:
-        for name, capture in self.captured.items():
+    def _take_outputs(self, ready: Collection[str], *, all_of_it: bool) -> None:
+        for name in self.captured.keys() & set(ready):
+            capture = self.captured[name]
             while data := self._child.read_output(name):
                 if not capture.add(data):
                     raise RemoteFault("limit_exceeded.output", f"more than {capture.cap} bytes on {name}")

@@ -1,10 +1,12 @@
 """A child that is made ready before its call: forked, locked, its tool imported, waiting.
 
-Its job: bring one child up to ``Ready`` within the start limit, and remember why when it does not get there.
+Its job: bring one child up to ``Ready`` within the start limit, and remember why when it does not get there. Under the freshness
+``snapshot`` the jail's first process imports the tool before its first fork.
 Not its job: how many there are and who gets them (``pool.py``), the call itself (``call.py``).
 Laws:
 1. What went wrong in a spare is the outcome of the call that takes it, with what it printed (tests/contract/test_endings.py).
 2. A declaration that is not the loaded one ends the child before it is sent a call (tests/security/test_promise_checked.py).
+3. A jail whose first process could not import the tool, or has threads since, ends and forks nothing (tests/contract/test_snapshot.py).
 """
 
 import dataclasses
@@ -13,8 +15,10 @@ import trio
 
 from engine.errors import HostError
 from engine.jail.plan import Plan
+from engine.policy.model import Freshness
 from engine.supervision import reaper
-from engine.supervision.pump import Closed, Pump
+from engine.supervision.pump import Capture, Closed, Pump
+from engine.supervision.values import LARGE_BYTES
 from engine.wire.framing import RemoteFault
 from engine.wire.messages import Failure, Init, Ready
 from engine.wire.session import Bounds, Session
@@ -22,6 +26,7 @@ from engine.worker.base import End
 from engine.worker.native import Jail, NativeChild
 
 _IDLE_CPU_SECONDS = 0.05  # a minute; a child that blocks on its channel uses none
+_THREADS_SECONDS = 0.05  # for threads that have ended to be gone in the kernel's count, which takes some microseconds
 LEAVE_SECONDS = 0.25  # for a process that closed its channel to be gone by itself, so that its own exit status is seen
 FAILURES = {
     "exception": "tool_error.exception",
@@ -54,6 +59,7 @@ class Recipe:
     log_bytes: int
     start_ms: int
     idle_ms: int
+    freshness: Freshness = Freshness.FRESH
 
     @property
     def cpu_s(self) -> int:
@@ -72,6 +78,10 @@ class Spare:
         self.pump: Pump | None = None
         self.end: End | None = None
         self.verdict: tuple[str, str] | None = None
+        self.calls = 0  # that this child has served before
+        self.used = 0.0  # CPU seconds, by those
+        self.used_when_ready = 0.0
+        self._said: dict[str, Capture] | None = None  # by the jail's first process, while it imported the tool
         self._wanted = trio.CancelScope()
         self._watched: tuple[float, float] | None = None  # when it was first looked at while it waited, and its CPU seconds then
 
@@ -101,6 +111,15 @@ class Spare:
             self._watched = (now, cpu)
         return cpu - self._watched[1] > _IDLE_CPU_SECONDS * max(1.0, (now - self._watched[0]) / 60)
 
+    def again(self, used: float) -> "Spare":
+        """The same child, ready for its next call; ``used`` CPU seconds it has taken so far."""
+        following = Spare(self._jail, self._recipe)
+        following.child, following.pump = self.child, None if self.pump is None else self.pump.again()
+        following.born, following.calls = self.born, self.calls + 1
+        following.used, following.used_when_ready = used, self.used_when_ready
+        following.ready.set()
+        return following
+
     async def give_up(self) -> None:
         """Stop bringing it up; returns when nothing waits on its descriptors any more, at once when it was ready."""
         self._wanted.cancel()
@@ -108,16 +127,61 @@ class Spare:
             await self.ready.wait()
 
     async def _start(self) -> tuple[str, str] | None:
+        if self._recipe.freshness is Freshness.SNAPSHOT and not self._jail.holds_tool:
+            if (verdict := await self._import()) is not None:
+                return verdict
         self.child = await self._jail.fork()
-        self.pump = Pump(self.child, Session(self._recipe.bounds), self._recipe.log_bytes)
+        session = Session(self._recipe.bounds, large_bytes=LARGE_BYTES)
+        pump = self.pump = Pump(self.child, session, self._recipe.log_bytes, self._said)
         try:
-            await self.pump.send(self._recipe.init)
-            return self._judged(await self.pump.next())
-        except RemoteFault as fault:
-            return fault.code, fault.line
+            verdict = await self._introduce(pump)
         except Closed as closed:
             self.end = await reaper.reap(self._jail, self.child, leave_seconds=LEAVE_SECONDS)
             return await reaper.why_closed(self._jail, self.end, closed.fault, self._recipe.cpu_s)
+        if self._recipe.freshness is Freshness.WARM:
+            self.used_when_ready = self.child.cpu_seconds() or 0.0
+        return verdict
+
+    async def _introduce(self, pump: Pump) -> tuple[str, str] | None:
+        """Tell a process what it is for, and hear that it is ready: None, or why not. Raises Closed."""
+        try:
+            await pump.send(self._recipe.init)
+            return self._judged(await pump.next())
+        except RemoteFault as fault:
+            return fault.code, fault.line
+
+    async def _import(self) -> tuple[str, str] | None:
+        """Have the jail's first process import the tool, for all of its children. Whatever goes wrong with that ends the jail."""
+        first = await self._jail.first_as_child()
+        pump = self.pump = Pump(first, Session(self._recipe.bounds), self._recipe.log_bytes)
+        try:
+            verdict = await self._introduce(pump) or await self._unshareable(pump)
+            self._jail.holds_tool, self._said = verdict is None, pump.captured
+        except Closed:
+            verdict = ("crashed.worker", "the process that imports the tool for all calls ended while it did")
+        finally:
+            pump.drain()
+            first.close()
+            if not self._jail.holds_tool:
+                self._jail.kill()
+        return verdict
+
+    async def _unshareable(self, pump: Pump) -> tuple[str, str] | None:
+        """Why a process that imported the tool cannot be forked: it printed too much, or it has threads."""
+        try:
+            pump.take_outputs()
+        except RemoteFault as fault:
+            return fault.code, fault.line
+        with trio.move_on_after(_THREADS_SECONDS):
+            while (threads := self._jail.threads()) != 1:  # noqa: ASYNC110 - the kernel has a count of them, and no event
+                await trio.sleep(0.001)
+        if threads is None:
+            return "refused.cannot_enforce", "freshness snapshot: the threads of a worker cannot be counted on this host"
+        if threads > 1:
+            # security: what a lost thread held, a lock or half a change, would stay so in every child
+            left = f"the import left {threads - 1} threads running, and a process with threads is not forked"
+            return "tool_error.import", f"{left}: start them in the call, or have the freshness fresh"
+        return None
 
     def _judged(self, message: object) -> tuple[str, str] | None:
         if isinstance(message, Failure):

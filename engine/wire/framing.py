@@ -7,8 +7,8 @@ Laws:
 2. However the stream is cut into pieces, the frames are the same (tests/unit/test_framing.py).
 3. ``RemoteFault`` is the worker's fault and never leaves the engine as an exception; it becomes a verdict (tests/fuzz/test_session.py).
 
-Cost: a frame's bytes are copied once, into one ``bytearray``; the payload is a view of it. Deleting from the front of a
-``bytearray`` moves its start and copies nothing (CPython since 3.4), so no offset is kept.
+Cost: a frame's bytes are copied once, into one ``bytearray``; the payload is a view of it, also of a large frame that is
+handed over. Deleting from the front of a ``bytearray`` moves its start and copies nothing (CPython since 3.4), so no offset is kept.
 """
 
 from engine.errors import one_line
@@ -79,6 +79,14 @@ class FrameBuffer:
     def payload(self, length: int) -> memoryview:
         """A view of the first frame's payload. Whoever asks releases it before the next ``feed`` or ``drop``."""
         return memoryview(self._bytes)[HEADER_BYTES : HEADER_BYTES + length]
+
+    def take(self, length: int) -> memoryview:
+        """The first frame's payload, of that length, handed over: without a copy when nothing came after it."""
+        taken, self._bytes = self._bytes, bytearray()
+        end = HEADER_BYTES + length
+        if len(taken) > end:
+            self._bytes += memoryview(taken)[end:]
+        return memoryview(taken)[HEADER_BYTES:end].toreadonly()
 
     def drop(self, length: int) -> None:
         """Forget the first frame, of that length."""

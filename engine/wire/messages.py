@@ -1,7 +1,8 @@
-"""The closed set of messages, one frozen class each, and the one place that decodes what a worker sent.
+"""The closed set of messages, one frozen class each, from payloads and to payloads.
 
 Its job: a message to a payload, a payload to a message.
-Not its job: lengths (``framing.py``), what is data at all (``data.py``), which message may come when (``session.py``).
+Not its job: lengths (``framing.py``), values from bytes (``decoding.py``), what is data at all (``data.py``),
+which message may come when (``session.py``).
 Laws:
 1. Whatever the bytes are, ``decode`` gives a message or raises RemoteFault (tests/fuzz/test_session.py).
 2. Nothing is built before the payload's structure is known to be sound and small enough (tests/security/test_wire_hostile.py).
@@ -11,19 +12,19 @@ Laws:
 """
 
 import dataclasses
-import sys
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import Any, ClassVar, TypeAlias, cast
 
 import msgpack
-import msgpack.fallback
 
 from engine import errors
+from engine.wire import decoding
 from engine.wire.data import DEPTH, NODES, outside
 from engine.wire.framing import RemoteFault
 
 Check: TypeAlias = Callable[[object], bool]
+Build: TypeAlias = Callable[[memoryview], list[Any]]
 
 
 def _any(value: object) -> bool:
@@ -82,6 +83,25 @@ def _failure_kind(value: object) -> bool:
     return type(value) is str and value in FAILURE_KINDS
 
 
+@dataclasses.dataclass(frozen=True, slots=True)
+class Packed:
+    """An object that was found to be plain data and packed once, so that its size is known and it need not be packed again."""
+
+    data: bytes = dataclasses.field(repr=False)
+
+    @classmethod
+    def of(cls, value: dict[str, Any], *, depth: int = DEPTH, nodes: int = NODES) -> "Packed":
+        """The packed object. Raises ValueError for what is not plain data; ``checking.data_problem`` says where."""
+        problem = outside([value], depth=depth, nodes=nodes)
+        if problem is not None:
+            raise ValueError(problem)
+        return cls(msgpack.packb(value, strict_types=True))
+
+
+def _arguments(value: object) -> bool:
+    return type(value) is dict or type(value) is Packed
+
+
 LOG_LEVELS = ("debug", "info", "warning", "error")
 FAILURE_KINDS = ("exception", "import", "exit", "not_data", "missing", "declaration", "cancelled")
 
@@ -136,9 +156,9 @@ class Call(Message):
     """To the worker: run the tool once."""
 
     NUMBER = 3
-    FIELDS = _fields(tool=_text, arguments=_object, call=_text)
+    FIELDS = _fields(tool=_text, arguments=_arguments, call=_text)
     tool: str
-    arguments: dict[str, Any]
+    arguments: dict[str, Any] | Packed
     call: str
 
 
@@ -250,6 +270,7 @@ class Failure(Message):
     message: str
 
 
+_FIXARRAY = 0x90  # msgpack's head of an array of up to 15
 ToWorker: TypeAlias = Init | Describe | Call | HostReply | Cancel
 FromWorker: TypeAlias = Ready | Declarations | Partial | Progress | Event | Log | HostCall | Result | Failure
 TO_WORKER: Mapping[int, type[ToWorker]] = MappingProxyType({kind.NUMBER: kind for kind in (Init, Describe, Call, HostReply, Cancel)})
@@ -261,25 +282,66 @@ FROM_WORKER: Mapping[int, type[FromWorker]] = MappingProxyType(
 def encode(message: ToWorker, *, depth: int = DEPTH, nodes: int = NODES) -> bytes:
     """The payload of a message of ours. Raises EngineBug when a field holds what must have been refused before it came here."""
     fields = [getattr(message, name) for name in message.FIELDS]
-    problem = _misfit(type(message), fields) or outside(fields, depth=depth, nodes=nodes)
+    unpacked = [field for field in fields if type(field) is not Packed]
+    problem = _misfit(type(message), fields) or outside(unpacked, depth=depth, nodes=nodes)
     if problem is None:
         try:
+            if len(unpacked) < len(fields):
+                return b"".join((bytes((_FIXARRAY + 1 + len(fields), message.NUMBER)), *map(_packed, fields)))
             return msgpack.packb([message.NUMBER, *fields], strict_types=True)
         except ValueError as error:  # a lone surrogate, or a list that another thread changed meanwhile
             problem = f"{type(message).__name__} that does not encode ({type(error).__name__})"
     raise errors.EngineBug("engine_failed.bug", f"the engine tried to send {problem}")
 
 
+def _packed(field: object) -> bytes:
+    return field.data if type(field) is Packed else msgpack.packb(field, strict_types=True)
+
+
 def decode(payload: memoryview, kind: type[FromWorker], *, depth: int = DEPTH, nodes: int = NODES) -> FromWorker:
     """The message of that kind in the payload. Raises RemoteFault for anything else."""
-    values, problem = _decoded(payload, nodes)
-    if problem is None and values[0] != kind.NUMBER:
-        problem = "a frame that is no message"
-    fields = values[1:]
-    problem = problem or outside(fields, depth=depth, nodes=nodes) or _misfit(kind, fields)
+    require_sound(payload, nodes=nodes)
+    return decode_sound(payload, kind, depth=depth, nodes=nodes)
+
+
+def require_sound(payload: memoryview, *, nodes: int = NODES) -> None:
+    """The first half of ``decode``, which builds nothing. Raises RemoteFault."""
+    _, problem = _tried(decoding.require_sound, payload, nodes)
     if problem is not None:
-        raise RemoteFault("violation.protocol", f"the worker sent {problem}")
+        raise _sent(problem)
+
+
+def decode_sound(
+    payload: memoryview, kind: type[FromWorker], *, depth: int = DEPTH, nodes: int = NODES, build: Build = decoding.built
+) -> FromWorker:
+    """The second half of ``decode``. Raises RemoteFault."""
+    values, problem = _tried(build, payload)
+    if problem is None and values[0] == kind.NUMBER:
+        problem = outside(values[1:], depth=depth, nodes=nodes)
+    if problem is not None:
+        raise _sent(problem)
+    return message_of(values, kind)
+
+
+def message_of(values: list[Any], kind: type[FromWorker]) -> FromWorker:
+    """The message that has these values, its number first, when each field holds what it may. Raises RemoteFault."""
+    fields = values[1:]
+    problem = "a frame that is no message" if values[0] != kind.NUMBER else _misfit(kind, fields)
+    if problem is not None:
+        raise _sent(problem)
     return cast(Callable[..., FromWorker], kind)(**dict(zip(kind.FIELDS, fields, strict=True)))
+
+
+def _tried(step: Callable[..., Any], *arguments: object) -> tuple[Any, str | None]:
+    """What a step of decoding gives, and what it refused: raised later, so that no exception carries foreign values as its context."""
+    try:
+        return step(*arguments), None
+    except decoding.Refused as refused:
+        return None, str(refused)
+
+
+def _sent(problem: str) -> RemoteFault:
+    return RemoteFault("violation.protocol", f"the worker sent {problem}")
 
 
 def _misfit(kind: type[Message], fields: list[Any]) -> str | None:
@@ -292,89 +354,11 @@ def _misfit(kind: type[Message], fields: list[Any]) -> str | None:
     return None
 
 
-class _Refused(ValueError):
-    """What is wrong with a frame, in words that follow "the worker sent"."""
-
-
-def _map(pairs: list[tuple[Any, Any]]) -> dict[Any, Any]:
-    # security: the library keeps the last of two equal keys, another reader may keep the first
-    made = dict(pairs)
-    if len(made) != len(pairs):
-        raise _Refused("a map that holds one key twice")
-    return made
-
-
-def _no_extension(code: int, data: bytes) -> Any:
-    raise _Refused("an extension type, which is not data")
-
-
-# security: CPython 3.12 never frees an interned string, and the C decoder interns every key: a worker could fill our memory, call by call
-_unpackb = msgpack.fallback.unpackb if sys.version_info[:2] == (3, 12) else msgpack.unpackb
-
-# The whole length of an item by its first byte; 0 where more must be read. Maps and arrays count as their head alone.
-_WIDTHS = bytes(
-    [1] * 0xA0  # fixint, fixmap, fixarray
-    + [1 + size for size in range(32)]  # fixstr
-    + [1] * 4  # nil, unused, false, true
-    + [0] * 6  # bin, ext
-    + [5, 9, 2, 3, 5, 9, 2, 3, 5, 9]  # float, uint, int
-    + [0] * 8  # fixext, str
-    + [3, 5, 3, 5]  # array, map
-    + [1] * 32  # negative fixint
-)
-_SLACK = 64  # a message's own head, number and fields
-
-
-def _decoded(payload: memoryview, nodes: int) -> tuple[list[Any], str | None]:
-    """The payload's values, a number first, and what is wrong with it."""
-    try:
-        return _built(payload, nodes), None
-    except _Refused as refused:
-        return [], str(refused)
-    except Exception as error:  # the library promises no list of exceptions, and these are foreign bytes
-        return [], f"a frame that does not decode ({type(error).__name__})"
-
-
-def _built(payload: memoryview, nodes: int) -> list[Any]:
-    # security: the decoder sets aside what each array's head promises, 1000 nested promises of a million each in a frame of 1 MB;
-    # ``skip`` goes through the same bytes and sets nothing aside, so that after it every promise is known to be kept
-    scout = msgpack.Unpacker(max_buffer_size=len(payload))
-    scout.feed(payload)
-    scout.skip()
-    if scout.tell() != len(payload):
-        raise _Refused("a frame with bytes after its value")
-    # security: 72 bytes of memory may stand behind one byte of the frame (an empty dict in a list)
-    if len(payload) > 2 * nodes + _SLACK:
-        _count_items(payload, 2 * nodes + _SLACK)
-    # security: no byte of a binary or an extension is read; the library takes an extension of 2^32-1 bytes for one of none
-    values = _unpackb(payload, max_bin_len=0, max_ext_len=0, ext_hook=_no_extension, object_pairs_hook=_map)
-    if type(values) is not list or not values or type(values[0]) is not int:
-        raise _Refused("a frame that is no message")
-    return values
-
-
-def _count_items(payload: memoryview, most: int) -> None:
-    """Raise _Refused when a sound payload holds more items than that, keys included, or one that is no data."""
-    at, end = 0, len(payload)
-    for _ in range(most):
-        if at >= end:
-            return
-        head = payload[at]
-        width = _WIDTHS[head]
-        if width == 0:
-            # security: without it the inside of such an item, read as items, hides those that follow
-            if not 0xD9 <= head <= 0xDB:
-                raise _Refused("a binary or extension type, which is not data")
-            size = 1 << (head - 0xD9)
-            width = 1 + size + int.from_bytes(payload[at + 1 : at + 1 + size], "big")
-        at += width
-    if at < end:
-        raise _Refused("more values than its bound")
-
-
 def fields_of(payload: bytes, *, nodes: int = NODES) -> list[Any]:
     """The fields of a payload that is no message of a call: the launcher's and its parser's answers. Raises RemoteFault."""
-    values, problem = _decoded(memoryview(payload), nodes)
+    view = memoryview(payload)
+    _, problem = _tried(decoding.require_sound, view, nodes)
+    values, problem = ([], problem) if problem is not None else _tried(decoding.built, view)
     problem = problem or outside(values[1:], depth=DEPTH, nodes=nodes)
     if problem is not None:
         raise RemoteFault("violation.protocol", f"the launcher sent {problem}")

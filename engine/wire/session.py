@@ -7,12 +7,15 @@ Laws:
 2. After a RemoteFault nothing is decoded again; each further ``next`` raises it anew (tests/unit/test_session.py).
 3. The first answer is the only one; a single byte after it is a fault (tests/security/test_wire_order.py).
 4. What may not come, or would be too much, is refused from its first six bytes, before its body is awaited (tests/unit/test_session.py).
+5. A frame of ``large_bytes`` and of many items is handed over as it came; whoever decodes it says with ``confirm`` or ``fault`` what it was
+   (tests/unit/test_session_large.py).
 
     NEW --Init--> STARTING --Ready--> READY --Describe--> DESCRIBING --Declarations--> ANSWERED
                                             --Call------> RUNNING -----Result--------> ANSWERED
     RUNNING: the worker may send Partial, Progress, Event, Log, HostCall; we may send HostReply.
     Any state between NEW and ANSWERED: the worker may send Failure, which answers; we may send Cancel, which changes nothing here.
     Any state --a fault--> BROKEN.
+    ANSWERED --again--> READY: of a new session over the same channel, for a worker that serves call after call.
 """
 
 import dataclasses
@@ -21,7 +24,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 
 from engine import errors
-from engine.wire import messages
+from engine.wire import decoding, messages
 from engine.wire.data import DEPTH, NODES
 from engine.wire.framing import LONGEST, FrameBuffer, RemoteFault, frame
 from engine.wire.messages import (
@@ -74,7 +77,15 @@ class Bounds:
                 raise errors.EngineBug("engine_failed.bug", f"the wire's bound {name} is not a whole number that a frame can hold")
 
 
-_BOUND_NAMES = tuple(field.name for field in dataclasses.fields(Bounds))
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Large:
+    """A message that is too large to be decoded at once: which one its head says it is, its payload, and the bounds it is held to."""
+
+    kind: type[FromWorker]
+    payload: memoryview = dataclasses.field(repr=False)
+    depth: int
+    nodes: int
+
 
 # What moves the talk on, and where to. A pair that is missing is forbidden.
 SENDS: Mapping[State, Mapping[type[ToWorker], State]] = MappingProxyType(
@@ -108,6 +119,8 @@ HEARS: Mapping[State, Mapping[type[FromWorker], State]] = MappingProxyType(
     }
 )
 _EVENTS = frozenset({Partial, Progress, Event, Log})
+_LARGE = frozenset({Partial, Event, Log, HostCall, Result})  # those that hold a value of the tool's
+_CHEAP_BYTES = 1 << 20  # of text: 1 ms to decode, 3 ms to name by its digest
 _HEAD_BYTES = 2  # of a payload: the array's head and the message's number; not counted as the result's
 _FIXARRAY = 0x90  # msgpack's head of an array of up to 15
 
@@ -115,8 +128,8 @@ _FIXARRAY = 0x90  # msgpack's head of an array of up to 15
 class Session:
     """The host's side of one call. ``send`` gives bytes to write; ``feed`` what was read, then ``next`` until it gives None."""
 
-    def __init__(self, bounds: Bounds) -> None:
-        self._bounds = bounds
+    def __init__(self, bounds: Bounds, *, large_bytes: int | None = None) -> None:
+        self._bounds, self._large_bytes = bounds, large_bytes
         self._buffer = FrameBuffer(bounds.frame_bytes)
         self._state = State.NEW
         self._fault: tuple[str, str] | None = None
@@ -130,10 +143,24 @@ class Session:
         """How far the talk is."""
         return self._state
 
-    def narrow(self, bounds: Bounds) -> None:
-        """From now on hold to the smaller of each bound: a child may be started before it is known what its call may use."""
-        self._bounds = Bounds(**{name: min(getattr(bounds, name), getattr(self._bounds, name)) for name in _BOUND_NAMES})
-        self._buffer.longest = self._bounds.frame_bytes
+    def hold_to(self, bounds: Bounds) -> None:
+        """Have these bounds from now on: a child may be started before it is known which call it will serve."""
+        if self._state is not State.READY:
+            raise errors.EngineBug("engine_failed.bug", f"the engine tried to change the bounds while {self._state}")
+        self._bounds = bounds
+        self._buffer.longest = bounds.frame_bytes
+
+    def over(self) -> bool:
+        """Whether the answer is there, and not a byte after it."""
+        return self._state is State.ANSWERED and not self._buffer
+
+    def again(self) -> "Session":
+        """The session of the next call of the same worker: ready, nothing counted. This one must be over."""
+        if not self.over():
+            raise errors.EngineBug("engine_failed.bug", f"the engine tried to go on with a worker while {self._state}")
+        following = Session(self._bounds, large_bytes=self._large_bytes)
+        following._state = State.READY
+        return following
 
     def send(self, message: ToWorker) -> bytes:
         """The frame to write. Raises EngineBug when the message may not be sent now, or holds what is not data."""
@@ -159,16 +186,34 @@ class Session:
 
     def next(self) -> FromWorker | None:
         """The next message, None when more bytes are needed. Raises RemoteFault, from then on always."""
+        taken = self.next_or_large()
+        assert not isinstance(taken, Large)  # noqa: S101 - a type fact: only who gave ``large_bytes`` is given one, and asks the other way
+        return taken
+
+    def next_or_large(self) -> FromWorker | Large | None:
+        """The same, or a message of ``large_bytes`` undecoded."""
         if self._fault is not None:
             raise RemoteFault(*self._fault)
         try:
             return self._next()
         except RemoteFault as fault:
-            self._fault = (fault.code, fault.line)
-            self._state = State.BROKEN
-            # security: bytes after a fault have no meaning that two readers share, so there is no going on
-            self._buffer.clear()
+            self.fault(fault)
             raise
+
+    def confirm(self, message: FromWorker) -> None:
+        """Book what a large message turned out to hold. Raises RemoteFault for a host call whose number is taken."""
+        try:
+            self._remember(message)
+        except RemoteFault as fault:
+            self.fault(fault)
+            raise
+
+    def fault(self, fault: RemoteFault) -> None:
+        """End the talk: this is its first fault, and its last word."""
+        self._fault = self._fault or (fault.code, fault.line)
+        self._state = State.BROKEN
+        # security: bytes after a fault have no meaning that two readers share, so there is no going on
+        self._buffer.clear()
 
     def eof(self) -> RemoteFault | None:
         """What the end of the stream means: None after an answer. Ask when ``next`` gave None.
@@ -183,7 +228,7 @@ class Session:
             return RemoteFault("crashed.silent", f"the worker closed its channel while {self._state}")
         return None
 
-    def _next(self) -> FromWorker | None:
+    def _next(self) -> FromWorker | Large | None:
         buffer = self._buffer
         if self._state is State.ANSWERED and buffer:
             raise RemoteFault("violation.protocol", "the worker sent something after its answer")
@@ -200,15 +245,27 @@ class Session:
         self._measure(kind, length)
         if not buffer.whole(length):
             return None
+        if self._large_bytes is not None and length >= self._large_bytes and kind in _LARGE and not self._is_cheap(length):
+            self._count(kind, length)
+            self._state = after
+            return Large(kind=kind, payload=buffer.take(length), depth=self._bounds.depth, nodes=self._bounds.nodes)
         view = buffer.payload(length)
         try:
             message = messages.decode(view, kind, depth=self._bounds.depth, nodes=self._bounds.nodes)
         finally:
             view.release()
         buffer.drop(length)
-        self._count(message, length)
+        self._count(kind, length)
+        self._remember(message)
         self._state = after
         return message
+
+    def _is_cheap(self, length: int) -> bool:
+        """Whether the first frame, though long, is decoded and checked in a few milliseconds: up to 1 MiB of a few long texts."""
+        if length > _CHEAP_BYTES:
+            return False
+        with self._buffer.payload(length) as payload:
+            return decoding.holds_few(payload)
 
     def _name_the_bound(self) -> None:
         """A frame of no allowed length: when it says that it is a result or an event, its own bound is the one to name."""
@@ -244,15 +301,17 @@ class Session:
         elif kind is HostCall and len(self._host_calls) >= bounds.host_calls:
             raise RemoteFault("limit_exceeded.events", "the worker has more host calls waiting than its bound")
 
-    def _count(self, message: FromWorker, length: int) -> None:
-        """Book a message that was taken."""
-        kind = type(message)
+    def _count(self, kind: type[FromWorker], length: int) -> None:
+        """Book the size of a message that was taken."""
         if kind in _EVENTS:
             self.events += 1
             self.event_bytes += length
-        elif isinstance(message, HostCall):
+        elif kind is Result:
+            self.result_bytes = length - _HEAD_BYTES
+
+    def _remember(self, message: FromWorker) -> None:
+        """Book the number of a host call, which waits for our reply from now on."""
+        if isinstance(message, HostCall):
             if message.number in self._host_calls:
                 raise RemoteFault("violation.protocol", "the worker gave two waiting host calls one number")
             self._host_calls.add(message.number)
-        elif kind is Result:
-            self.result_bytes = length - _HEAD_BYTES

@@ -5,7 +5,7 @@ Not its job: a kind (``native.py``).
 """
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Protocol
 
 
@@ -30,6 +30,9 @@ class Child(Protocol):
 
     async def wait(self) -> None:
         """Until there is something to read, or the process is gone."""
+
+    def ready(self, seconds: float = 0.0) -> Collection[str]:
+        """Which of ``channel``, ``stdout``, ``stderr`` has something to read, and ``gone``; blocks until one does, at most so long."""
 
     def read(self) -> bytes | None:
         """What came on the channel: bytes, ``b""`` at its end, None when there is nothing yet."""

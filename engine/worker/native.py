@@ -20,16 +20,16 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import psutil
 import trio
 
 from engine.errors import HostError
 from engine.jail.plan import Plan
+from engine.worker import asking
 from engine.worker.base import End
 from engine.worker.launcher import Launcher
 
 _SO_PASSPIDFD, _SCM_PIDFD = 76, 4  # unix(7), Linux 6.5; asm-generic numbers, the same on x86_64 and aarch64
-_FORK = struct.Struct("<cQB")
+_REQUEST = struct.Struct("<cQB")
 _ENDED = struct.Struct("<cQiQQQ")
 _RECORD_BYTES = 64 << 10
 _READ_BYTES = 64 << 10
@@ -41,7 +41,7 @@ class NativeChild:
 
     def __init__(self, number: int, slot: int) -> None:
         self.number, self.slot = number, slot
-        self.pidfd = -1
+        self.pidfd = self._pid = -1
         self.end: End | None = None
         self._outputs: dict[str, int] = {}
         self._far: list[int] = []
@@ -57,7 +57,8 @@ class NativeChild:
         except OSError:  # our own table is full: what was opened must not stay
             self.close()
             raise
-        for descriptor in (self.channel.fileno(), *self._outputs.values()):
+        self._names = {descriptor: name for name, descriptor in self._outputs.items()} | {self.channel.fileno(): "channel"}
+        for descriptor in self._names:
             self._epoll.register(descriptor, select.EPOLLIN)
 
     def far_descriptors(self) -> tuple[int, int, int]:
@@ -70,21 +71,26 @@ class NativeChild:
         while self._far:
             os.close(self._far.pop())
 
-    async def meet(self, seconds: float) -> None:
+    async def meet(self, seconds: float, step: str = "lock the child") -> None:
         """Wait for the first byte and take the pidfd that the kernel puts beside it. Raises HostError."""
         with trio.move_on_after(seconds):
             await trio.lowlevel.wait_readable(self.channel)
             _, self.pidfd = _with_pidfd(self.channel, 1)
             if self.pidfd >= 0:
                 self.channel.setsockopt(socket.SOL_SOCKET, _SO_PASSPIDFD, 0)
+                self._names[self.pidfd] = "gone"
                 self._epoll.register(self.pidfd, select.EPOLLIN)
                 return
         said = self.read_output("stderr").decode("utf-8", "replace")
-        raise HostError("refused.start_failed", f"step 'lock the child' failed: {said or 'no sign of life'}")
+        raise HostError("refused.start_failed", f"step '{step}' failed: {said or 'no sign of life'}")
 
     async def wait(self) -> None:
         """Until any descriptor has something."""
         await trio.lowlevel.wait_readable(self._epoll.fileno())
+
+    def ready(self, seconds: float = 0.0) -> list[str]:
+        """As in ``base.Child``."""
+        return [self._names[descriptor] for descriptor, _ in self._epoll.poll(seconds)]
 
     def read(self) -> bytes | None:
         """As in ``base.Child``. Descriptors that the worker tries to send along are closed by the kernel: plain recv takes none."""
@@ -129,17 +135,10 @@ class NativeChild:
 
     def cpu_seconds(self) -> float | None:
         """CPU time used so far, user and kernel; None when it is gone, or cannot be seen."""
-        if self.pidfd < 0:
-            return None
-        with open(f"/proc/self/fdinfo/{self.pidfd}") as file:  # the kernel's word for the number behind it (pidfd_open(2))
-            pid = next((int(line.split()[1]) for line in file if line.startswith("Pid:")), -1)
-        if pid <= 0:
-            return None
-        try:
-            used = psutil.Process(pid).cpu_times()
-        except psutil.Error:
-            return None
-        return None if self.gone() else used.user + used.system  # the number was its own all the while
+        if self._pid <= 0:
+            self._pid = asking.number_of(self.pidfd)
+        used = asking.cpu_seconds(self._pid)
+        return used if self.pidfd >= 0 and not self.gone() else None  # the number was its own all the while
 
     def close(self) -> None:
         """Let go of every descriptor of ours."""
@@ -154,7 +153,7 @@ class NativeChild:
             if descriptor >= 0:
                 os.close(descriptor)
         self._outputs = dict.fromkeys(self._outputs, -1)
-        self.pidfd = -1
+        self.pidfd = self._pid = -1
 
 
 class Jail:
@@ -167,6 +166,7 @@ class Jail:
         self._numbers = iter(range(1, 1 << 62))
         self._number = 0
         self.enforced: Mapping[str, int] = {}
+        self.holds_tool = False  # its first process has imported it, and its children find it there
         self._scratch: Path | None = None
         self.oom = plan.order["cgroup_limits"].get("memory") is not None
 
@@ -192,16 +192,10 @@ class Jail:
 
     async def fork(self) -> NativeChild:
         """As in ``base.Worker``. Raises HostError when the jail is dead or the child does not come up."""
-        slot = min({0, 1} - {child.slot for child in self._children.values()})
+        child = self._channels()
         try:
-            child = NativeChild(next(self._numbers), slot)
-        except OSError as error:
-            raise HostError("refused.start_failed", f"step 'open the child's channels' failed: {error.strerror}") from None
-        try:
-            rights = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, struct.pack("3i", *child.far_descriptors()))]
-            self._control.sendmsg([_FORK.pack(b"S", child.number, slot)], rights)
+            self._request(b"S", child)
             self._children[child.number] = child
-            child.release_far()
             await child.meet(_CLOSE_SECONDS)
             return child
         except OSError as error:
@@ -213,6 +207,39 @@ class Jail:
             else:
                 child.kill()
             raise
+
+    async def first_as_child(self) -> NativeChild:
+        """The jail's first process itself, waiting to be told what to import. Close it when that is done. Raises HostError."""
+        first = self._channels()
+        try:
+            self._request(b"I", first)
+            await first.meet(_CLOSE_SECONDS, "make the first process ready to import")
+            return first
+        except OSError as error:
+            first.close()
+            raise HostError("refused.start_failed", f"step 'reach the first process' failed: {error.strerror}") from None
+        except BaseException:
+            first.close()
+            _kill(self._first)
+            raise
+
+    def threads(self) -> int | None:
+        """How many the jail's first process has, the first one included; None when that cannot be seen."""
+        found = asking.threads(asking.number_of(self._first))
+        return None if self.dead() else found
+
+    def _channels(self) -> NativeChild:
+        """What a process gets to talk through, for one in the slot that is free. Raises HostError."""
+        slot = min({0, 1} - {child.slot for child in self._children.values()})
+        try:
+            return NativeChild(next(self._numbers), slot)
+        except OSError as error:
+            raise HostError("refused.start_failed", f"step 'open the child's channels' failed: {error.strerror}") from None
+
+    def _request(self, what: bytes, child: NativeChild) -> None:
+        rights = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, struct.pack("3i", *child.far_descriptors()))]
+        self._control.sendmsg([_REQUEST.pack(what, child.number, child.slot)], rights)
+        child.release_far()
 
     async def bury(self, child: NativeChild, grace: float) -> End | None:
         """As in ``base.Worker``: the kernel's word that it is gone, then the zygote's on how."""

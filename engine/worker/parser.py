@@ -1,6 +1,6 @@
 """Parsing hostile source somewhere else: one restricted process per load, forked by the launcher, thrown away after it.
 
-Its job: send a source, take its facts, know when the parser died of it.
+Its job: send a source, take its facts and its byte code, know when the parser died of it.
 Not its job: what facts mean (``staging/facts.py``), the parsing (``worker_images/enter/parse.py``).
 Laws:
 1. The event loop never parses: a source of 1 MiB can hold the interpreter for a second (tests/security/test_staging.py).
@@ -27,9 +27,11 @@ _SECONDS = 20.0  # for one file of at most 1 MiB; about one second is usual for 
 
 
 class Parser:
-    """Callable: source and name to facts."""
+    """Callable: source and name to facts. ``code`` keeps the byte code of each source by name, made by the interpreter ``python``."""
 
     def __init__(self, channel: socket.socket) -> None:
+        self.code: dict[str, bytes] = {}
+        self.python = ""
         self._channel = channel
         self._buffer = FrameBuffer(_ANSWER_BYTES)
 
@@ -40,12 +42,21 @@ class Parser:
         with trio.move_on_after(_SECONDS):
             try:
                 await self._send(head + name + source)
-                facts = await self._answer()
+                answer = await self._answer()
             except (OSError, RemoteFault):
-                facts = None
-            if type(facts) is dict:
-                return facts
+                answer = []
+            if answer and type(answer[0]) is dict:
+                self._keep(filename, *answer[1:])
+                return answer[0]
         raise ToolError("refused.source_limits", f"{filename}: the parser needs more time or memory for it than a source may cost")
+
+    def _keep(self, filename: str, code: object = "", python: object = "", *_: object) -> None:
+        """The code as bytes; whoever took the parser over may send anything, and a source without code is compiled when it is imported."""
+        if type(code) is str and code and type(python) is str and python.isprintable() and "\n" not in filename:
+            try:
+                self.code[filename], self.python = code.encode("latin-1"), python
+            except UnicodeEncodeError:
+                return
 
     async def _send(self, data: bytes) -> None:
         view = memoryview(data)
@@ -55,7 +66,7 @@ class Parser:
             except BlockingIOError:
                 await trio.lowlevel.wait_writable(self._channel)
 
-    async def _answer(self) -> object:
+    async def _answer(self) -> list[Any]:
         while (length := self._buffer.length()) is None or not self._buffer.whole(length):
             await trio.lowlevel.wait_readable(self._channel)
             data = self._channel.recv(1 << 16)
@@ -65,7 +76,7 @@ class Parser:
         with self._buffer.payload(length) as view:
             payload = bytes(view)
         self._buffer.drop(length)
-        return next(iter(messages.fields_of(payload)), None)  # whoever took the parser over may send none
+        return messages.fields_of(payload)  # whoever took the parser over may send none
 
 
 @asynccontextmanager

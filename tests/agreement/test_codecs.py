@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from msgpack import _cmsgpack
 
 from engine.errors import EngineBug
-from engine.wire import messages
+from engine.wire import decoding, messages
 from engine.wire.framing import RemoteFault, frame
 from engine.wire.messages import FROM_WORKER, TO_WORKER, HostReply, Result
 from guest import wire
@@ -68,7 +68,7 @@ def host_fields(payload: bytes) -> list[Any]:
 
 def host_fields_slowly(payload: bytes) -> list[Any]:
     """The same by the decoder that the host uses where the compiled one would keep every key for ever."""
-    with mock.patch.object(messages, "_unpackb", msgpack.fallback.unpackb):
+    with mock.patch.object(decoding, "_unpackb", msgpack.fallback.unpackb):
         return host_fields(payload)
 
 
@@ -219,8 +219,8 @@ FOREIGN = [
 def test_foreign_bytes_are_refused_by_all(text: str) -> None:
     """What one reader refuses, no other one reads."""
     payload = bytes.fromhex(text)
-    for patched in (messages._unpackb, msgpack.fallback.unpackb):
-        with mock.patch.object(messages, "_unpackb", patched), pytest.raises(RemoteFault):
+    for patched in (decoding._unpackb, msgpack.fallback.unpackb):
+        with mock.patch.object(decoding, "_unpackb", patched), pytest.raises(RemoteFault):
             messages.decode(memoryview(payload), Result)
     for codec in (PLAIN, COMPILED):
         with pytest.raises(ValueError):

@@ -29,6 +29,6 @@ def given(**values: Any) -> dict[str, Any]:
     return {"given": values}
 
 
-def said(outcome: Outcome) -> str:
+async def said(outcome: Outcome) -> str:
     """Everything of an outcome that reaches somebody, as one text to look for a canary in."""
-    return json.dumps([outcome.value, outcome.lines, outcome.stdout, outcome.stderr, dict(outcome.receipt)], default=str)
+    return json.dumps([outcome.value, outcome.lines, outcome.stdout, outcome.stderr, dict(await outcome.concluded())], default=str)

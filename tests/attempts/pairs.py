@@ -15,6 +15,7 @@ from engine.supervision import reaper
 from engine.supervision.pump import Pump
 from engine.supervision.spare import Recipe, Spare
 from engine.wire import messages
+from engine.wire.session import Large
 from engine.worker.native import Jail, NativeChild
 from tests import kit
 from tests.attempts import given
@@ -53,7 +54,7 @@ def without_landlock(order: Order) -> None:
 
 def recipe_of(engine: Engine, tool: str, *changes: Change, seconds: int = 30) -> Recipe:
     """What the engine would make a worker of that tool from, with changes to the order that its launcher gets."""
-    loaded = engine._tools[tool]
+    loaded = engine.loaded(tool)
     recipe = engine._preparation.prepare(loaded, Request(arguments=given())).recipe
     order = copy.deepcopy({**recipe.plan.order})
     for change in changes:
@@ -102,7 +103,8 @@ class Sibling:
     async def call(self, tool: str, **values: Any) -> Any:
         """Send the call; the next message that comes back."""
         await self.pump.send(messages.Call(tool=tool, arguments=given(**values), call=""))
-        return await self.pump.next()
+        message = await self.pump.next()
+        return messages.decode(message.payload, message.kind) if isinstance(message, Large) else message
 
     async def reply(self, asked: messages.HostCall, value: Any) -> Any:
         """Answer what it asked; the next message that comes back."""

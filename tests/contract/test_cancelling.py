@@ -150,6 +150,7 @@ async def test_the_first_in_line_gives_up_and_the_second_is_served(engine: Engin
             await in_line(engine, 2)
             holding.set()
             scopes[0].cancel()
+    await engine.concluded()
     assert sorted(reasons(tmp_path / "state")) == ["cancelled.caller", "cancelled.caller", "ok.done"]
 
 
@@ -184,6 +185,7 @@ async def test_cancelled_after_the_answer(engine: Engine, tmp_path: Path) -> Non
                 outcome = await moments.last(items)
                 scope.cancel()
         assert (outcome.reason, outcome.value) == ("ok.done", "kept")
+    await engine.concluded()
     assert reasons(tmp_path / "state") == ["ok.done"]
 
 
@@ -212,6 +214,7 @@ async def test_a_storm_of_cancellations(engine: Engine, tmp_path: Path) -> None:
         await moments.assert_works(engine)
     assert answered == {number: f"word {number}" for number in range(200) if number not in caught}
     assert len(caught) > 10
+    await engine.concluded()
     found = reasons(tmp_path / "state")
     assert (found.count("cancelled.caller"), set(found)) == (len(caught), {"ok.done", "cancelled.caller"})
 

@@ -108,7 +108,7 @@ async def test_the_first_answer_is_the_only_one(engine: Engine, tmp_path: Path, 
     before = moments.Tree(engine).firsts
     outcome = await engine.call("run", {"code": code})
     assert (outcome.reason, outcome.value) == (reason, value)
-    assert outcome.receipt["violations"] == ["the worker sent something after its answer"]
+    assert (await outcome.concluded())["violations"] == ["the worker sent something after its answer"]
     await moments.wait_gone(before)
     await moments.assert_works(engine)
 

@@ -93,7 +93,7 @@ async def test_an_exception_is_told_in_one_clean_line(engine: Engine, tmp_path: 
     await engine.load(kit.write(tmp_path, RAISE))
     outcome = await engine.call("run", {"code": code})
     assert (outcome.reason, outcome.lines, outcome.value) == (reason, (line,), None)
-    assert outcome.receipt["verdict"]["reason"] == reason
+    assert (await outcome.concluded())["verdict"]["reason"] == reason
     assert (await engine.call("run", {"code": "pass"})).value == "went on"
 
 

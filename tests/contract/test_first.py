@@ -26,7 +26,7 @@ async def test_a_tool_of_many_files_answers_from_the_jail(engine: Engine, tmp_pa
     """The value is the tool's, the output is captured, the receipt says ok."""
     outcome = await kit.jailed(engine, tmp_path / "source", SOURCE, "lookup_policy", {"region": "EU"})
     assert (outcome.reason, outcome.value, outcome.stdout) == ("ok.done", {"region": "EU", "refundWindowDays": 14}, "looking EU\n")
-    assert outcome.receipt["verdict"]["reason"] == "ok.done"
+    assert (await outcome.concluded())["verdict"]["reason"] == "ok.done"
 
 
 def test_the_control_gives_the_same_answer_without_a_wall(tmp_path: Path) -> None:

@@ -231,8 +231,8 @@ async def test_a_full_table_of_the_launcher_fails_the_order_alone(engine: Engine
 
 async def test_a_full_table_of_ours_is_told(engine: Engine, tmp_path: Path) -> None:
     """Neither a call, a load nor a start finds a descriptor: each is refused as what it is, and with room the same engine goes on."""
-    await moments.run(engine, tmp_path, "value = 1")
-    (seat,) = engine._pool._idle
+    await (await moments.run(engine, tmp_path, "value = 1")).concluded()
+    (seat,) = engine._pool.idle
     assert seat.spare is not None
     await seat.spare.ready.wait()  # it needs descriptors as well
     old = resource.getrlimit(resource.RLIMIT_NOFILE)

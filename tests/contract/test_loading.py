@@ -283,7 +283,7 @@ class TestAgain:
         workers = set(psutil.Process(engine.launcher_pid).children())
         second = await kit.jailed(engine, tmp_path, SAY + "'new'\n", "say")
         assert (first.value, second.value) == ("old", "new")
-        assert first.receipt["digests"]["source"] != second.receipt["digests"]["source"]
+        assert (await first.concluded())["digests"]["source"] != (await second.concluded())["digests"]["source"]
         assert living(list(workers)) == []
 
     async def test_an_unchanged_source_keeps_its_digest_and_its_worker(self, engine: Engine, tmp_path: Path) -> None:
@@ -291,7 +291,7 @@ class TestAgain:
         first = await kit.jailed(engine, tmp_path, SAY + "'same'\n", "say")
         workers = set(psutil.Process(engine.launcher_pid).children())
         second = await kit.jailed(engine, tmp_path, SAY + "'same'\n", "say")
-        assert first.receipt["digests"]["source"] == second.receipt["digests"]["source"]
+        assert (await first.concluded())["digests"]["source"] == (await second.concluded())["digests"]["source"]
         assert set(psutil.Process(engine.launcher_pid).children()) == workers
 
     async def test_a_change_on_disk_alone_changes_nothing(self, engine: Engine, tmp_path: Path) -> None:

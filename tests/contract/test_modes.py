@@ -55,7 +55,7 @@ class TestFixture:
         async with kit.clean_engine(tmp_path / "state", policy="fixture") as engine:
             outcome = await kit.jailed(engine, tmp_path / "source", EFFECTS, tool, {"place": str(place)})
         assert outcome.reason == "refused.side_effect"
-        assert outcome.receipt["worker"]["started"] is False
+        assert (await outcome.concluded())["worker"]["started"] is False
         assert not place.exists()
         assert kit.bare(tmp_path / "bare", EFFECTS, tool, {"place": str(place)}).value == "done"
         assert place.exists()
@@ -64,8 +64,8 @@ class TestFixture:
         """The receipt names the mode and the same protections as the required one."""
         async with kit.clean_engine(tmp_path / "state", policy="fixture") as engine:
             outcome = await kit.jailed(engine, tmp_path / "source", EFFECTS, "look")
-        assert (outcome.reason, outcome.value, outcome.receipt["policy"]["mode"]) == ("ok.done", "seen", "fixture")
-        assert outcome.receipt["enforced"]["seccomp"] == 1
+        assert (outcome.reason, outcome.value, (await outcome.concluded())["policy"]["mode"]) == ("ok.done", "seen", "fixture")
+        assert (await outcome.concluded())["enforced"]["seccomp"] == 1
 
 
 class TestHost:
@@ -76,9 +76,9 @@ class TestHost:
         async with kit.clean_engine(tmp_path / "state", policy="host") as engine:
             outcome = await kit.jailed(engine, tmp_path / "source", EFFECTS, "look")
         assert outcome.value == "seen"
-        assert outcome.receipt["policy"]["loosenings"] == ["host_mode_without_any_wall"]
-        assert outcome.receipt["worker"]["walls"] is False
-        assert outcome.receipt["enforced"] == {"rlimits": 1}
+        assert (await outcome.concluded())["policy"]["loosenings"] == ["host_mode_without_any_wall"]
+        assert (await outcome.concluded())["worker"]["walls"] is False
+        assert (await outcome.concluded())["enforced"] == {"rlimits": 1}
 
     async def test_what_the_tool_left_running_is_ended_with_the_call(self, tmp_path: Path) -> None:
         """A process in a session of its own, judged by its number; the environment is still built from nothing."""

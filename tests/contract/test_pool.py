@@ -5,13 +5,11 @@ from collections import Counter
 from pathlib import Path
 
 import psutil
-import pytest
 import trio
 
 from engine.host import Engine
 from engine.outcome import Outcome
-from engine.supervision import pool
-from engine.worker.native import NativeChild
+from engine.supervision.upkeep import Upkeep
 from tests import kit, moments
 
 HANG = "import time\nwhile True: time.sleep(1000)\n"
@@ -43,8 +41,8 @@ async def in_line(engine: Engine, calls: int) -> None:
 
 
 async def spares_ready(engine: Engine, spares: int) -> None:
-    """Until each idle jail has its next child."""
-    while len(moments.Tree(engine).children) != spares:
+    """Until every jail is idle and has its next child, and no other is left to be buried."""
+    while engine._pool.living != len(engine._pool.idle) or len(moments.Tree(engine).children) != spares:
         await trio.lowlevel.checkpoint()
 
 
@@ -107,7 +105,7 @@ async def test_fifty_calls_over_four_jails(engine: Engine, tmp_path: Path) -> No
     async def call(number: int) -> None:
         nonlocal most
         outcome = await engine.call("run", {"code": f"print({number})\nvalue = {number}"})
-        most = max(most, len(engine._pool._idle) + len(engine._pool._lent))
+        most = max(most, engine._pool.living)
         got[number] = (outcome.reason, outcome.value, outcome.stdout)
 
     with trio.fail_after(60):
@@ -136,7 +134,7 @@ async def test_a_call_waits_in_line_and_past_its_end_is_refused(engine: Engine, 
             refused = await engine.call("echo", {"word": "too many"})
             held.told.set()
     assert (refused.reason, refused.lines) == ("refused.busy", ("1 workers are in use and 2 calls wait in line",))
-    assert refused.receipt["worker"]["started"] is False
+    assert (await refused.concluded())["worker"]["started"] is False
     assert [(one.reason, one.value) for one in waiting] == [("ok.done", "waited")] * 2
     assert held.outcome is not None
     assert held.outcome.reason == "ok.done"
@@ -222,7 +220,7 @@ async def test_tenants_never_share_a_jail(engine: Engine, tmp_path: Path) -> Non
         for tenant in ("one", "two", None):
             before = set(moments.Tree(engine).firsts)
             outcome = await engine.call("echo", {"word": "x"}, tenant=tenant)
-            assert outcome.receipt["tenant"] == tenant
+            assert (await outcome.concluded())["tenant"] == tenant
             (firsts[tenant],) = set(moments.Tree(engine).firsts) - before
         before = set(moments.Tree(engine).firsts)
         for tenant in ("one", "two", None):
@@ -264,6 +262,19 @@ async def test_a_jail_of_another_key_is_ended_when_there_is_no_room(engine: Engi
     assert (len(tree.firsts), oldest in tree.firsts, moments.living([oldest])) == (2, False, [])
 
 
+async def nothing() -> int:
+    """No memory at all."""
+    return 0
+
+
+def unused_for_long(engine: Engine) -> Upkeep:
+    """What looks after the engine's jails, when each idle one was used last long ago, and its key is not asked for any more."""
+    for seat in engine._pool.idle:
+        seat.idle_since -= 1e6
+    engine._pool.growth.forget(lambda recipe: False)
+    return Upkeep(engine._pool, nothing)
+
+
 async def test_a_jail_that_nobody_uses_is_ended(engine: Engine, tmp_path: Path) -> None:
     """With its spare, when the policy's time for it is over; one that is in use stays."""
     policy = moments.policy(tmp_path, {"pool": {"jails": 2, "total": 2}})
@@ -271,9 +282,9 @@ async def test_a_jail_that_nobody_uses_is_ended(engine: Engine, tmp_path: Path) 
     with trio.fail_after(30):
         async with trio.open_nursery() as nursery:
             held = await nursery.start(hold_with(engine))
-            await moments.assert_works(engine)
+            await (await engine.call("echo", {"word": "x"})).concluded()
             before = moments.Tree(engine)
-            await engine._pool.retire_idle(lambda seat: -1.0)
+            await unused_for_long(engine).retire_unused()
             after = moments.Tree(engine)
             held.told.set()
     assert (len(before.firsts), len(after.firsts), len(after.children)) == (2, 1, 1)
@@ -314,67 +325,5 @@ async def test_an_import_that_fails_each_time_is_not_tried_without_end(engine: E
     with trio.fail_after(30):
         for _ in range(6):
             assert (await engine.call("echo", {"word": "x"})).reason == "tool_error.import"
-        (seat,) = engine._pool._idle
+        (seat,) = engine._pool.idle
         assert (seat.failures >= 3, seat.spare) == (True, None)
-
-
-BURNING = """
-import threading
-from engine import tool
-
-def burn():
-    while True:
-        pass
-
-threading.Thread(target=burn, daemon=True).start()
-
-@tool(description="waits badly", effect="read")
-def wait_badly() -> str:
-    return "done"
-"""
-
-
-QUIET = BURNING.replace("    while True:\n        pass", "    return")
-
-
-async def idle_child(engine: Engine, tool: str, source: str, folder: Path) -> NativeChild:
-    """The child that waits for the next call, after one was answered."""
-    outcome = await kit.jailed(engine, folder, source, tool)
-    assert outcome.reason == "ok.done"
-    (seat,) = engine._pool._idle
-    assert seat.spare is not None
-    await seat.spare.ready.wait()
-    assert seat.spare.child is not None
-    return seat.spare.child
-
-
-class TestIdle:
-    """Children that wait for a call."""
-
-    async def test_one_that_works_while_it_waits_is_replaced(self, engine: Engine, tmp_path: Path) -> None:
-        """Judged by its CPU time, twice looked at; the next call is answered by another one."""
-        with trio.fail_after(60):
-            child = await idle_child(engine, "wait_badly", BURNING, tmp_path / "source")
-            await engine._pool.renew_idle()
-            started = child.cpu_seconds() or 0.0
-            while (child.cpu_seconds() or 0.0) < started + 0.2:
-                await trio.lowlevel.checkpoint()  # CPU time has no event
-            await engine._pool.renew_idle()
-            assert child.gone() or child.pidfd < 0
-            assert (await engine.call("wait_badly", {})).value == "done"
-
-    async def test_one_that_waits_quietly_stays(self, engine: Engine, tmp_path: Path) -> None:
-        """The control: looked at as often, it is not replaced."""
-        with trio.fail_after(60):
-            child = await idle_child(engine, "wait_badly", QUIET, tmp_path / "source")
-            for _ in range(3):
-                await engine._pool.renew_idle()
-            assert not child.gone()
-
-    async def test_one_that_is_too_old_is_replaced(self, engine: Engine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        """Before a call sees it."""
-        with trio.fail_after(60):
-            child = await idle_child(engine, "wait_badly", QUIET, tmp_path / "source")
-            monkeypatch.setattr(pool, "_SPARE_SECONDS", -1.0)
-            await engine._pool.renew_idle()
-            assert child.pidfd < 0

@@ -78,15 +78,16 @@ def everything(folder: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in (folder / "journal" / "receipts.jsonl").read_bytes().splitlines()]
 
 
-def digests(outcome: Outcome) -> dict[str, Any]:
+async def digests(outcome: Outcome) -> dict[str, Any]:
     """What the receipt says ran."""
-    found: dict[str, Any] = outcome.receipt["digests"]
+    found: dict[str, Any] = (await outcome.concluded())["digests"]
     return found
 
 
-def changed(first: Outcome, second: Outcome) -> set[str]:
+async def changed(first: Outcome, second: Outcome) -> set[str]:
     """Which digests differ."""
-    return {name for name, value in digests(first).items() if value != digests(second)[name]}
+    other = await digests(second)
+    return {name for name, value in (await digests(first)).items() if value != other[name]}
 
 
 class TestAlways:
@@ -99,8 +100,9 @@ class TestAlways:
         """The caller's and the journal's are one; a result has a digest and nothing else has; no value stands on it."""
         await engine.load(kit.write(tmp_path / "source", TOOLS))
         outcome = await engine.call(tool, {"word": CANARY}, **options)
+        receipt = await outcome.concluded()
         (written,) = journal(tmp_path / "state")
-        assert written == dict(outcome.receipt)
+        assert written == dict(receipt)
         assert (outcome.reason, written["verdict"]["reason"], written["worker"]["started"]) == (reason, reason, started)
         assert written["verdict"]["lines"] == list(outcome.lines)
         assert written["digests"]["result"] == (canonical.digest(CANARY) if reason == "ok.done" else None)
@@ -136,6 +138,7 @@ class TestAlways:
         async with trio.open_nursery() as nursery:
             for number in range(40):
                 nursery.start_soon(engine.call, "echo", {"word": str(number)})
+        await engine.concluded()
         written = journal(tmp_path / "state")
         assert sorted(one["digests"]["result"] for one in written) == sorted(canonical.digest(str(number)) for number in range(40))
         assert len({one["id"] for one in written}) == 40
@@ -148,40 +151,40 @@ class TestDigests:
         """The source's place and the tenant are no part of them."""
         first = await kit.jailed(engine, tmp_path / "source", TOOLS, "echo", {"word": "a"})
         again = await engine.call("echo", {"word": "a"}, tenant="other")
-        assert changed(first, again) == set()
-        assert all(value.startswith("sha256:") for name, value in digests(first).items() if name != "layers")
+        assert await changed(first, again) == set()
+        assert all(value.startswith("sha256:") for name, value in (await digests(first)).items() if name != "layers")
 
     async def test_another_result_changes_the_results(self, engine: Engine, tmp_path: Path) -> None:
         """The arguments are no part of any digest."""
         first = await kit.jailed(engine, tmp_path / "source", TOOLS, "echo", {"word": "a"})
-        assert changed(first, await engine.call("echo", {"word": "b"})) == {"result"}
+        assert await changed(first, await engine.call("echo", {"word": "b"})) == {"result"}
 
     async def test_another_byte_of_the_source_changes_the_sources(self, engine: Engine, tmp_path: Path) -> None:
         """A comment: the declaration is still the same."""
         first = await kit.jailed(engine, tmp_path / "source", TOOLS, "echo", {"word": "a"})
         second = await kit.jailed(engine, tmp_path / "source", TOOLS + "# more\n", "echo", {"word": "a"})
-        assert changed(first, second) == {"source"}
+        assert await changed(first, second) == {"source"}
 
     async def test_another_description_changes_the_declarations(self, engine: Engine, tmp_path: Path) -> None:
         """And the source it stands in."""
         first = await kit.jailed(engine, tmp_path / "source", TOOLS, "echo", {"word": "a"})
         second = await kit.jailed(engine, tmp_path / "source", TOOLS.replace('"d"', '"e"', 1), "echo", {"word": "a"})
-        assert changed(first, second) == {"source", "declaration"}
+        assert await changed(first, second) == {"source", "declaration"}
 
     async def test_another_policy_or_limit_changes_the_policys(self, engine: Engine, tmp_path: Path) -> None:
         """What the call got, so a tightened limit as well."""
         place = kit.write(tmp_path / "source", TOOLS)
         await engine.load(place)
         first = await engine.call("echo", {"word": "a"})
-        assert changed(first, await engine.call("echo", {"word": "a"}, limits={"events": 5})) == {"policy"}
+        assert await changed(first, await engine.call("echo", {"word": "a"}, limits={"events": 5})) == {"policy"}
         await engine.load(place, policy="fixture")
-        assert changed(first, await engine.call("echo", {"word": "a"})) == {"policy"}
+        assert await changed(first, await engine.call("echo", {"word": "a"})) == {"policy"}
 
     async def test_another_engine_of_the_same_build_names_the_same_image(self, engine: Engine, tmp_path: Path) -> None:
         """The image is the build's and the interpreter's, not the engine's or the state folder's."""
         first = await kit.jailed(engine, tmp_path / "source", TOOLS, "echo", {"word": "a"})
         async with Engine(state_dir=tmp_path / "other") as other:
-            assert changed(first, await kit.jailed(other, tmp_path / "source", TOOLS, "echo", {"word": "a"})) == set()
+            assert await changed(first, await kit.jailed(other, tmp_path / "source", TOOLS, "echo", {"word": "a"})) == set()
 
 
 class TestFacts:
@@ -190,9 +193,9 @@ class TestFacts:
     async def test_limits_and_what_held_each_are_complete(self, engine: Engine, tmp_path: Path) -> None:
         """Every limit by its field with its amount, every limit by its name with its means, every protection with its level."""
         outcome = await kit.jailed(engine, tmp_path / "source", TOOLS, "echo")
-        assert set(outcome.receipt["limits"]) == set(LIMIT_NAMES) == {field for field, _ in LIMIT_KEYS.values()}
-        assert set(outcome.receipt["means"]) == set(LIMIT_KEYS)
-        assert "nothing" not in outcome.receipt["means"].values()
+        assert set((await outcome.concluded())["limits"]) == set(LIMIT_NAMES) == {field for field, _ in LIMIT_KEYS.values()}
+        assert set((await outcome.concluded())["means"]) == set(LIMIT_KEYS)
+        assert "nothing" not in (await outcome.concluded())["means"].values()
         needed = {
             "user_namespace_or_root",
             "private_root",
@@ -204,32 +207,32 @@ class TestFacts:
             "landlock",
         }
         needed |= {f"{kind}_namespace" for kind in ("pid", "mount", "network", "ipc", "uts", "cgroup")}
-        assert needed <= set(outcome.receipt["enforced"])
-        assert outcome.receipt["enforced"]["landlock"] >= 6
-        assert outcome.receipt["worker"]["freshness"] == "fresh"
-        assert outcome.receipt["policy"]["loosenings"] == []
+        assert needed <= set((await outcome.concluded())["enforced"])
+        assert (await outcome.concluded())["enforced"]["landlock"] >= 6
+        assert (await outcome.concluded())["worker"]["freshness"] == "fresh"
+        assert (await outcome.concluded())["policy"]["loosenings"] == []
 
     async def test_loosenings_are_listed_by_name(self, tmp_path: Path) -> None:
         """Those of the policy the call ran under."""
         async with kit.clean_engine(tmp_path / "state", policy="host") as engine:
             outcome = await kit.jailed(engine, tmp_path / "source", TOOLS, "echo")
-        assert outcome.receipt["policy"]["loosenings"] == ["host_mode_without_any_wall"]
-        assert outcome.receipt["means"]["threads"] == "nothing"
+        assert (await outcome.concluded())["policy"]["loosenings"] == ["host_mode_without_any_wall"]
+        assert (await outcome.concluded())["means"]["threads"] == "nothing"
 
     async def test_usage_is_measured(self, engine: Engine, tmp_path: Path) -> None:
         """Times, memory and bytes of a call that ran; nothing of one that did not."""
         outcome = await kit.jailed(engine, tmp_path / "source", TOOLS, "echo", {"word": "x" * 1000})
-        usage = outcome.receipt["usage"]
+        usage = (await outcome.concluded())["usage"]
         assert usage["wall_ms"] > 0 < usage["cpu_ms"]
         assert usage["peak_rss_bytes"] > 1 << 20
         assert (usage["stdout_bytes"], usage["stderr_bytes"]) == (1001, 0)
         assert usage["request_bytes"] > 1000 < usage["result_bytes"]
-        refused = (await engine.call("echo", {"word": 5})).receipt["usage"]
+        refused = (await (await engine.call("echo", {"word": 5})).concluded())["usage"]
         assert (refused["cpu_ms"], refused["peak_rss_bytes"], refused["request_bytes"]) == (None, None, 0)
 
     async def test_a_durable_journal_says_so(self, engine: Engine, tmp_path: Path) -> None:
         """In a state folder that stays; what an ephemeral one says is shown where the home is missing."""
-        assert (await kit.jailed(engine, tmp_path / "source", TOOLS, "echo")).receipt["journal"] == "durable"
+        assert (await (await kit.jailed(engine, tmp_path / "source", TOOLS, "echo")).concluded())["journal"] == "durable"
 
     async def test_a_credential_stands_on_no_receipt(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         """The tool gets it; journal, result and state folder do not hold it."""

@@ -340,7 +340,7 @@ class TestRequests:
         await engine.load(kit.write(tmp_path, FORM))
         outcome = await engine.call("form", arguments)
         assert (outcome.reason, outcome.lines, outcome.value) == (code, lines, None)
-        assert outcome.receipt["worker"] == {"kind": "native", "started": False}
+        assert (await outcome.concluded())["worker"] == {"kind": "native", "started": False}
         assert CANARY not in repr(outcome)
 
     async def test_good_arguments_run_as_an_object_and_as_text(self, engine: Engine, tmp_path: Path) -> None:
@@ -348,7 +348,7 @@ class TestRequests:
         await engine.load(kit.write(tmp_path, FORM))
         for arguments in ({"place": "x", "kind": "b"}, '{"place": "x", "kind": "b"}', b'{"place": "x"}'):
             outcome = await engine.call("form", arguments)
-            assert (outcome.reason, outcome.value, outcome.receipt["worker"]["started"]) == ("ok.done", "done", True)
+            assert (outcome.reason, outcome.value, (await outcome.concluded())["worker"]["started"]) == ("ok.done", "done", True)
 
     @pytest.mark.parametrize("name", ["absent", "__proto__", "toString", "", "form\n\x1b[31mred"])
     async def test_an_unknown_tool_is_plainly_unknown(self, engine: Engine, tmp_path: Path, name: str) -> None:
@@ -357,36 +357,38 @@ class TestRequests:
         outcome = await engine.call(name, {})
         assert (outcome.reason, outcome.lines) == ("refused.unknown_tool", (f"there is no tool {name!r}; loaded: form, risky",))
         assert "\x1b" not in outcome.lines[0]
-        assert dict(outcome.receipt) == {}
+        assert dict(await outcome.concluded()) == {}
 
     @pytest.mark.parametrize("timeout_ms", TIMES, ids=str)
     async def test_a_timeout_that_is_none_or_too_long_is_refused(self, engine: Engine, tmp_path: Path, timeout_ms: Any) -> None:
         """Nothing that is not a whole number within the granted time means "no timeout"."""
         await engine.load(kit.write(tmp_path, FORM))
         outcome = await engine.call("form", {"place": "x"}, timeout_ms=timeout_ms)
-        assert (outcome.reason, outcome.receipt["worker"]["started"], len(outcome.lines)) == ("refused.limits", False, 1)
+        assert (outcome.reason, (await outcome.concluded())["worker"]["started"], len(outcome.lines)) == ("refused.limits", False, 1)
 
     @pytest.mark.parametrize("limits", LIMITS, ids=str)
     async def test_a_limit_that_is_none_or_too_large_is_refused(self, engine: Engine, tmp_path: Path, limits: Any) -> None:
         """By value, by unit, by name, and above what is granted."""
         await engine.load(kit.write(tmp_path, FORM))
         outcome = await engine.call("form", {"place": "x"}, limits=limits)
-        assert (outcome.reason, outcome.receipt["worker"]["started"], len(outcome.lines)) == ("refused.limits", False, 1)
+        assert (outcome.reason, (await outcome.concluded())["worker"]["started"], len(outcome.lines)) == ("refused.limits", False, 1)
 
     async def test_limits_left_out_are_the_policys(self, engine: Engine, tmp_path: Path) -> None:
         """The control: none, nothing in particular, and less than granted all run; the receipt says which held."""
         await engine.load(kit.write(tmp_path, FORM))
         usual = await engine.call("form", {"place": "x"}, timeout_ms=None, limits=None)
-        assert (usual.reason, usual.receipt["limits"]["wall_ms"], usual.receipt["limits"]["memory_bytes"]) == ("ok.done", 30_000, 256 << 20)
+        held = (await usual.concluded())["limits"]
+        assert (usual.reason, held["wall_ms"], held["memory_bytes"]) == ("ok.done", 30_000, 256 << 20)
         less = await engine.call("form", {"place": "x"}, timeout_ms=29_000, limits={"memory": "128 MiB", "wall": "20 s"})
-        assert (less.reason, less.receipt["limits"]["wall_ms"], less.receipt["limits"]["memory_bytes"]) == ("ok.done", 20_000, 128 << 20)
+        held = (await less.concluded())["limits"]
+        assert (less.reason, held["wall_ms"], held["memory_bytes"]) == ("ok.done", 20_000, 128 << 20)
 
     @pytest.mark.parametrize("approved", [False, "false", "no", 1, object()], ids=str)
     async def test_only_a_true_approval_approves(self, engine: Engine, tmp_path: Path, approved: Any) -> None:
         """A text is no approval, whatever it says; the control is approved."""
         await engine.load(kit.write(tmp_path, FORM))
         outcome = await engine.call("risky", {}, approved=approved)
-        assert (outcome.reason, outcome.receipt["worker"]["started"]) == ("refused.approval", False)
+        assert (outcome.reason, (await outcome.concluded())["worker"]["started"]) == ("refused.approval", False)
         assert (await engine.call("risky", {}, approved=True)).value == "done"
 
     @pytest.mark.parametrize("tenant", [5, "", "two\nlines", "\ud800", "\u202ereversed", "x" * 257, b"bytes"], ids=ascii)
@@ -394,5 +396,6 @@ class TestRequests:
         """Anything else could be another tenant in a worker's key than it is to the caller; it is not written down either."""
         await engine.load(kit.write(tmp_path, FORM))
         outcome = await engine.call("form", {"place": "x"}, tenant=tenant)
-        assert (outcome.reason, outcome.receipt["worker"]["started"], outcome.receipt["tenant"]) == ("refused.request", False, None)
-        assert (await engine.call("form", {"place": "x"}, tenant="x" * 256)).receipt["tenant"] == "x" * 256
+        receipt = await outcome.concluded()
+        assert (outcome.reason, receipt["worker"]["started"], receipt["tenant"]) == ("refused.request", False, None)
+        assert (await (await engine.call("form", {"place": "x"}, tenant="x" * 256)).concluded())["tenant"] == "x" * 256

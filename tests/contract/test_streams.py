@@ -67,14 +67,14 @@ async def test_partials_come_in_order_and_the_outcome_last(engine: Engine, tmp_p
     async with engine.stream(tool, {"upto": 100}) as items:
         shown, outcome = await moments.taken(items)
     assert shown == [PartialResult(value=number) for number in range(100)]
-    assert (outcome.reason, outcome.value, outcome.receipt["usage"]["events"]) == ("ok.done", value, 100)
+    assert (outcome.reason, outcome.value, (await outcome.concluded())["usage"]["events"]) == ("ok.done", value, 100)
 
 
 async def test_a_call_drops_what_a_stream_shows(engine: Engine, tmp_path: Path) -> None:
     """The same tool by ``call``: the outcome alone, the same one."""
     await engine.load(kit.write(tmp_path, SOURCE))
     outcome = await engine.call("counts", {"upto": 100})
-    assert (outcome.reason, outcome.value, outcome.receipt["usage"]["events"]) == ("ok.done", "counted", 100)
+    assert (outcome.reason, outcome.value, (await outcome.concluded())["usage"]["events"]) == ("ok.done", "counted", 100)
 
 
 @pytest.mark.parametrize(("upto", "reason"), [(10_000, "ok.done"), (10_001, "limit_exceeded.events")])
@@ -100,10 +100,10 @@ async def test_a_tool_waits_for_who_takes(engine: Engine, tmp_path: Path) -> Non
                 for _ in range(1000):
                     await trio.lowlevel.checkpoint()
             (call,) = engine._calls
-            assert call._seat is not None
-            assert call._seat.spare is not None
-            assert call._seat.spare.pump is not None
-            assert call._seat.spare.pump.session.events < 100
+            spare = call._conclusion.spare
+            assert spare is not None
+            assert spare.pump is not None
+            assert spare.pump.session.events < 100
     assert moments.resident_kib() - before < 8 << 10
 
 
@@ -139,13 +139,13 @@ async def test_a_slow_caller_does_not_stretch_the_deadline(engine: Engine, tmp_p
     """The wall limit runs while nobody takes; what was not taken until then is not lost silently: the outcome says why."""
     await engine.load(kit.write(tmp_path, SOURCE))
     with trio.fail_after(30):
-        async with engine.stream("endless", {}, timeout_ms=300) as items:
+        async with engine.stream("endless", {}, timeout_ms=1000) as items:
             await anext(items)
             (call,) = engine._calls
             while call._settlement.verdict is None:
                 await trio.lowlevel.checkpoint()
             outcome = await moments.last(items)
-    assert (outcome.reason, outcome.lines) == ("limit_exceeded.wall", ("no answer within 300 ms",))
+    assert (outcome.reason, outcome.lines) == ("limit_exceeded.wall", ("no answer within 1000 ms",))
 
 
 async def test_streams_at_once_do_not_mix(engine: Engine, tmp_path: Path) -> None:

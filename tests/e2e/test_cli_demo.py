@@ -58,8 +58,8 @@ def test_the_control_gets_through_without_a_wall(tmp_path: Path, attempt: str) -
         variables = {**os.environ, SECRET: "worth stealing"}
         bare = kit.bare(tmp_path, MISCHIEF, "misbehave", {"attempt": attempt, "target": target}, env=variables)
         assert bare.value["got_through"] is True
-        done = Outcome(status=Status.OK, reason="ok.done", value=bare.value, receipt={"usage": {"wall_ms": 1.0}})
-        assert demo._judged(attempt, done, outside.harm(), (outside.token, "worth stealing")).stopped is False
+        done = Outcome(status=Status.OK, reason="ok.done", value=bare.value)
+        assert demo._judged(attempt, done, outside.harm(), (outside.token, "worth stealing"), 1.0).stopped is False
 
 
 HARMLESS = {"got_through": False, "what": "refused"}
@@ -80,17 +80,16 @@ HARMLESS = {"got_through": False, "what": "refused"}
 )
 def test_the_judge_believes_effects_first(attempt: str, reason: str, value: Any, harm: list[str], stopped: bool) -> None:
     """What the tool says counts only when nothing outside and nothing in its answer shows the contrary."""
-    outcome = Outcome(status=Status(reason.split(".")[0]), reason=reason, value=value, receipt={"usage": {"wall_ms": 1.0}})
-    assert demo._judged(attempt, outcome, harm, ("the-token",)).stopped is stopped
+    outcome = Outcome(status=Status(reason.split(".")[0]), reason=reason, value=value)
+    assert demo._judged(attempt, outcome, harm, ("the-token",), 1.0).stopped is stopped
 
 
 def test_one_that_gets_through_is_exit_70() -> None:
     """The show fails loudly, and names what got through."""
     receipt = {"limits": {}, "means": {}, "enforced": {}, "id": "1", "journal": "durable"}
-    last = Outcome(status=Status.OK, reason="ok.done", receipt=receipt)
     answers = [{"tool": "lookup_policy", "reason": "ok.done", "value": 1, "ms": 1.0, "lines": []}]
     tried = [demo.Attempted(attempt="fork", stopped=False, what="a second process ran", ms=1.0)]
-    answer = demo._told(1.0, answers, tried, last)
+    answer = demo._told(1.0, answers, tried, receipt)
     assert (answer.exit_code, answer.lines) == (70, ("this got through: fork",))
 
 

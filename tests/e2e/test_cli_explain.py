@@ -109,3 +109,15 @@ def test_loosenings_are_named(tmp_path: Path) -> None:
     ended = stockade(tmp_path, "explain", tools(tmp_path), "double", '{"number": 1}', "--policy", "host", "--json")
     assert _steps(ended)["policy"]["facts"]["loosenings"] == ["host_mode_without_any_wall"]
     assert json.dumps(_steps(ended)["plan"]["facts"]["namespaces"]) == "[]"
+
+
+@pytest.mark.parametrize(("level", "loosening"), [("snapshot", "state_kept_in_snapshot"), ("warm", "state_kept_warm")])
+def test_the_freshness_of_a_call_is_told(tmp_path: Path, level: str, loosening: str) -> None:
+    """What a call may find of earlier ones, with the loosening's name; without running anything as well."""
+    entry = '{ value = true, reason = "test" }'
+    policy = _policy(tmp_path, f'freshness = {{ value = "{level}", reason = "test" }}\n[loosenings]\n{loosening} = {entry}\n')
+    for static in ([], ["--static"]):
+        ended = stockade(tmp_path, "explain", tools(tmp_path), "double", '{"number": 1}', "--policy", policy, *static, "--json")
+        facts = _steps(ended)["policy"]["facts"]
+        assert (ended.code, facts["freshness"], facts["loosenings"]) == (0, level, [loosening])
+        assert static or _steps(ended)["plan"]["facts"]["freshness"] == level

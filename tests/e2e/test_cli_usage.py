@@ -28,6 +28,8 @@ def test_help_names_the_commands(tmp_path: Path) -> None:
     ended = stockade(tmp_path, "--help")
     assert ended.code == 0
     assert [line.split()[0] for line in ended.out.split("Commands:\n")[1].splitlines()] == [
+        "batch",
+        "bench",
         "demo",
         "describe",
         "doctor",

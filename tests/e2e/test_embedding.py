@@ -19,7 +19,7 @@ async def main():
     async with Engine() as engine:
         await engine.load(source("once", SAY))
         outcome = await engine.call("say", {})
-        return [outcome.reason, outcome.value, outcome.receipt["journal"]]
+        return [outcome.reason, outcome.value, (await outcome.concluded())["journal"]]
 """
 PRELUDE = f"SAY = {SAY!r}\n"
 

@@ -69,7 +69,7 @@ async def main():
         await attempt("with room", lambda: engine.call("say", {}))
         room(FILE.stat().st_size + 500)
         owed = await engine.call("say", {})
-        RESULT["half a receipt"] = [owed.reason, owed.value, owed.receipt["journal"], owed.lines[0].split(":")[0]]
+        RESULT["half a receipt"] = [owed.reason, owed.value, (await owed.concluded())["journal"], owed.lines[0].split(":")[0]]
         await attempt("no receipt", lambda: engine.call("say", {}))
         room(resource.RLIM_INFINITY)
         await attempt("with room again", lambda: engine.call("say", {}))
@@ -225,4 +225,4 @@ class TestChanged:
             assert (await engine.call("say", {})).reason == "refused.unknown_tool"
             sealed.discard(bundle)
             again = await kit.jailed(engine, tmp_path / "source", programs.SAY, "say")
-        assert (again.value, again.receipt["digests"]) == (outcome.value, outcome.receipt["digests"])
+        assert (again.value, (await again.concluded())["digests"]) == (outcome.value, (await outcome.concluded())["digests"])

@@ -72,6 +72,7 @@ FENCES = (
         trees=EVERYWHERE,
         homes={
             "engine/worker/launcher.py": "starts the launcher's program, from which all workers come",
+            "engine/worker/checker.py": "starts the process that checks large values, locked before it reads one",
             "engine/images/build.py": "runs pip and compilers when the operator builds a layer or an image",
         },
     ),
@@ -83,6 +84,7 @@ FENCES = (
             "engine/egress/": "the only way out of a jail",
             "engine/worker/launcher.py": "the socket pair to the launcher's program",
             "engine/worker/native.py": "the socket pairs of a worker's channel",
+            "engine/worker/checker.py": "the socket pair to a process that checks large values",
             "engine/worker/parser.py": "the socket pair to a process that parses",
             "engine/worker/probe.py": "the socket pair to a process that tries a protection",
             "engine/faces/canary.py": "a listener on loopback that nobody may reach, for the demo",
@@ -93,7 +95,7 @@ FENCES = (
         danger="decoding what a worker sent",
         looks=tuple(_UNPACKING.split()),
         trees=HOST,
-        homes={"engine/wire/messages.py": "decodes with every bound set"},
+        homes={"engine/wire/decoding.py": "decodes with every bound set"},
     ),
     Fence(
         danger="the real environment",
@@ -121,13 +123,17 @@ FENCES = (
         homes={
             "worker_images/guest/loader.py": "imports the tool, inside the jail",
             "worker_images/enter/parse.py": "parses in a restricted child, to a tree and never to code (its own test is below)",
+            "worker_images/enter/coding.py": "compiles in the same restricted child, to bytes that it hands out",
         },
     ),
     Fence(
         danger="formats that run code when read",
         looks=("pickle", "_pickle", "marshal", "shelve", "dill", "cloudpickle", "copyreg"),
         trees=EVERYWHERE,
-        homes={"worker_images/guest/loader.py": "imports the tool, inside the jail"},
+        homes={
+            "worker_images/guest/loader.py": "imports the tool, inside the jail",
+            "worker_images/enter/coding.py": "writes code as bytes in a restricted child, and reads none",
+        },
     ),
     Fence(
         danger="the WebAssembly engine",

@@ -15,17 +15,17 @@ from tests.house.reading import PROJECT, Import, Source, imports, sources, withi
 FLOORS: tuple[tuple[str, ...], ...] = (
     ("errors.py", "outcome.py", "limits.py", "places.py", "events.py"),
     ("authoring/",),  # the guest carries these and errors.py, nothing else
-    ("declaration.py", "checking.py", "misfits.py"),
+    ("declaration.py", "checking.py", "misfits.py", "spelling.py"),
     ("policy/",),
     ("staging/",),
     ("wire/",),
     ("jail/",),
     ("worker/", "images/"),
     ("supervision/", "egress/", "results/"),
-    ("call.py", "loading.py", "preparing.py", "describing.py", "state.py", "host.py"),
+    ("call.py", "loading.py", "preparing.py", "describing.py", "concluding.py", "state.py", "host.py"),
     ("runtime/",),
     ("cells/",),
-    ("attack/", "batch.py"),
+    ("attack/", "batch/"),
     ("faces/", "adapters/", "fleet/"),
     ("__main__.py",),
 )
@@ -40,9 +40,11 @@ STANDARD_ONLY = {"errors.py", "outcome.py", "limits.py", "places.py", "events.py
 JAILED: dict[str, tuple[str, ...]] = {
     "enter": ("guest",),  # loaded before any jail is made, so that every child finds it
     "guest": CARRIED,
+    "checker": ("enter", "engine"),  # a process of the host's own, which locks itself as jails do: it runs the engine's checks
     "attacks": ("engine",),  # staged like any tool, so `engine` is the authoring package there
     "demo": ("engine",),  # likewise
     "selfcheck": ("engine",),  # likewise
+    "rehearsal": ("engine",),  # imported as one, in the launcher, before any order
     "wasm": ("wasmtime",),
     "python_wasm": (),
 }

@@ -88,7 +88,7 @@ async def test_a_trick_runs_and_gains_nothing(engine: Engine, tmp_path: Path, tr
         "socket": ["refused", "EACCES"],
         "fork": refused,
     }
-    assert (CANARY in said(outcome), marker.exists()) == (False, False)
+    assert (CANARY in await said(outcome), marker.exists()) == (False, False)
     bare = kit.bare(tmp_path / "bare", attempt, "attempt", given(bare=True, **arguments))
     assert (bare.value["read"], bare.value["run"][0], bare.value["shell"], marker.exists()) == (["done", CANARY], "done", True, True)
     assert bare.value["socket"] == ["refused", "ECONNREFUSED"]

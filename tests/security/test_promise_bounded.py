@@ -211,7 +211,7 @@ async def test_request_size(engine: Engine, tmp_path: Path) -> None:
     over = await engine.call("echo", {"word": "x" * (MIB - frame + 1)})
     assert (fits.reason, len(fits.value)) == ("ok.done", MIB - frame)
     assert (over.reason, over.lines) == ("refused.request_size", ("the arguments are larger than 1048576 bytes",))
-    assert over.receipt["worker"]["started"] is False
+    assert (await over.concluded())["worker"]["started"] is False
 
 
 @pytest.mark.parametrize(
@@ -303,7 +303,7 @@ async def test_a_limit_that_is_none_is_refused(engine: Engine, tmp_path: Path, w
     """No value comes to mean "no bound", and nothing above what is granted passes."""
     await engine.load(kit.write(tmp_path, moments.RUN))
     outcome = await engine.call("echo", {"word": "x"}, limits={"memory": wrong})
-    assert (outcome.reason, outcome.receipt["worker"]["started"]) == ("refused.limits", False)
+    assert (outcome.reason, (await outcome.concluded())["worker"]["started"]) == ("refused.limits", False)
 
 
 @pytest.mark.parametrize("wrong", [0, -1, 30_001, 1 << 70, True, 0.5, float("nan"), float("inf"), "1000"])
@@ -311,7 +311,7 @@ async def test_a_timeout_that_is_none_is_refused(engine: Engine, tmp_path: Path,
     """The same for time: above the policy's wall, or no whole number of milliseconds."""
     await engine.load(kit.write(tmp_path, moments.RUN))
     outcome = await engine.call("echo", {"word": "x"}, timeout_ms=wrong)
-    assert (outcome.reason, outcome.receipt["worker"]["started"]) == ("refused.limits", False)
+    assert (outcome.reason, (await outcome.concluded())["worker"]["started"]) == ("refused.limits", False)
 
 
 async def test_a_neighbour_is_served_while_others_burn(engine: Engine, tmp_path: Path) -> None:

@@ -206,7 +206,7 @@ async def test_a_result_against_its_schema(engine: Engine, tmp_path: Path, tool:
     """Whether the guest sent it or the tool forged it; the line says what was expected and never what came."""
     await engine.load(kit.write(tmp_path, STRICT))
     outcome = await engine.call(tool, {"code": code})
-    assert (outcome.reason, outcome.value, outcome.receipt["digests"]["result"]) == ("tool_error.result_schema", None, None)
+    assert (outcome.reason, outcome.value, (await outcome.concluded())["digests"]["result"]) == ("tool_error.result_schema", None, None)
     assert not any(secret in line for line in outcome.lines)
 
 
@@ -319,9 +319,9 @@ async def test_an_answer_to_a_call_that_was_not_made_yet_is_refused(engine: Engi
     """A thread of the import writes a whole Result of 7 while its child waits for the call."""
     with trio.fail_after(30):
         await engine.load(kit.write(tmp_path, EARLY))
-        while not engine._pool._idle:  # a child may be taken before its thread wrote, and a jail in which that was seen is ended
+        while not engine._pool.idle:  # a child may be taken before its thread wrote, and a jail in which that was seen is ended
             await engine.call("pay", {"amount": 1})
-        (seat,) = engine._pool._idle
+        (seat,) = engine._pool.idle
         assert seat.spare is not None
         await seat.spare.ready.wait()
         assert seat.spare.child is not None

@@ -78,6 +78,7 @@ async def test_a_stopped_zygote_does_not_lose_an_answer(engine: Engine, tmp_path
             tree.firsts[0].suspend()
             outcome = await moments.last(items)
         assert (outcome.reason, outcome.value) == ("ok.done", "kept")
+        await outcome.concluded()
         assert moments.living([*tree.firsts, *tree.children]) == []
         await moments.assert_works(engine)
 
@@ -94,9 +95,9 @@ async def test_an_idle_worker_that_died_is_not_given_out(engine: Engine, tmp_pat
 
 async def test_a_waiting_child_that_was_killed_is_not_given_out(engine: Engine, tmp_path: Path) -> None:
     """What waits for the next call dies of something else: the call gets another one, in the same jail."""
-    await moments.run(engine, tmp_path, "value = 1")
+    await (await moments.run(engine, tmp_path, "value = 1")).concluded()
     with trio.fail_after(30):
-        (seat,) = engine._pool._idle
+        (seat,) = engine._pool.idle
         assert seat.spare is not None
         await seat.spare.ready.wait()
         tree = moments.Tree(engine)

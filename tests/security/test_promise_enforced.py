@@ -24,6 +24,14 @@ MARKED = "import sys\nsys.stderr.write('the tool ran')"
 Order = dict[str, Any]
 
 
+def host_is(engine: Engine, **facts: Any) -> None:
+    """From now on the engine takes its host for such a one."""
+    preparation = engine._preparation
+    preparation._facts = dataclasses.replace(preparation._facts, **facts)
+    preparation._plans.clear()
+    preparation._made.clear()
+
+
 @pytest.mark.parametrize(
     ("facts", "line"),
     [
@@ -41,11 +49,10 @@ async def test_a_host_that_lacks_a_protection_is_refused_by_its_name(
     place = kit.write(tmp_path / "source", source("return 1", MARKED))
     await engine.load(place)
     assert (await engine.call("attempt", given())).reason == "ok.done"
-    engine._preparation._facts = dataclasses.replace(engine._preparation._facts, **facts)
-    engine._preparation._plans.clear()
+    host_is(engine, **facts)
     jails = engine._pool.living
     outcome = await engine.call("attempt", given())
-    assert (outcome.reason, outcome.receipt["worker"]["started"], outcome.stderr) == ("refused.cannot_enforce", False, "")
+    assert (outcome.reason, (await outcome.concluded())["worker"]["started"], outcome.stderr) == ("refused.cannot_enforce", False, "")
     assert [text for text in outcome.lines if text.startswith(line)] == list(outcome.lines)
     assert engine._pool.living == jails
     other = kit.write(
@@ -158,10 +165,10 @@ async def test_a_receipt_says_what_was_in_force(engine: Engine, tmp_path: Path) 
     call.
     """
     outcome = await kit.jailed(engine, tmp_path / "source", source("return 1"), "attempt", given())
-    enforced = outcome.receipt["enforced"]
+    enforced = (await outcome.concluded())["enforced"]
     assert {name: enforced.get(name, 0) for name, level in NEEDED.items() if enforced.get(name, 0) < level} == {}
     refused = await engine.call("attempt", {"wrong": 1})
-    assert (refused.reason, refused.receipt["enforced"]) == ("refused.arguments", {})
+    assert (refused.reason, (await refused.concluded())["enforced"]) == ("refused.arguments", {})
 
 
 # the same few attempts against each layer by itself
@@ -310,8 +317,7 @@ def test_the_attempts_get_through_without_any_wall(tmp_path: Path) -> None:
 async def test_a_refused_call_says_no_more_than_its_name(engine: Engine, tmp_path: Path) -> None:
     """Nobody is told that something was enforced which was not: a refusal's receipt has no protection, limit or way in force."""
     await engine.load(kit.write(tmp_path / "source", source("return 1")))
-    engine._preparation._facts = dataclasses.replace(engine._preparation._facts, landlock=3)
-    engine._preparation._plans.clear()
+    host_is(engine, landlock=3)
     outcome = await engine.call("attempt", given())
-    assert outcome.receipt["enforced"] == {}
-    assert "landlock: found level 3" in said(outcome)
+    assert (await outcome.concluded())["enforced"] == {}
+    assert "landlock: found level 3" in await said(outcome)

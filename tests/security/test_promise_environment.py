@@ -72,7 +72,7 @@ async def test_a_tool_finds_a_fixed_list_of_names(poisoned: list[str], tmp_path:
     }
     assert {text.split("=")[0] for text in value["libc"]} == BASELINE
     assert (value["block"], value["start"], value["flags"]) == (sorted(BASELINE), [[""], []], [1, 1])
-    assert CANARY not in said(outcome)
+    assert CANARY not in await said(outcome)
     bare = kit.bare(tmp_path / "bare", source(LOOK), "attempt", given(), env={name: CANARY for name in poisoned if name not in LOADERS})
     assert len(set(bare.value["python"]) & set(poisoned)) > 400
     assert sum(CANARY in text for text in bare.value["libc"]) > 400
@@ -189,8 +189,8 @@ async def test_a_denied_name_is_refused_before_any_worker(engine: Engine, tmp_pa
         jails = engine._pool.living
         outcome = await engine.call(f"attempt_{number}", given())
         assert (outcome.reason, outcome.value, engine._pool.living) == ("refused.not_granted", None, jails)
-        assert outcome.receipt["worker"]["started"] is False
-        assert name not in said(outcome).replace(f'"environment": ["{name}"]', "")
+        assert (await outcome.concluded())["worker"]["started"] is False
+        assert name not in (await said(outcome)).replace(f'"environment": ["{name}"]', "")
 
 
 async def test_a_malformed_name_never_becomes_a_declaration(engine: Engine, tmp_path: Path) -> None:
@@ -213,8 +213,8 @@ async def test_a_credential_that_is_not_granted_starts_nothing(engine: Engine, t
     jails = engine._pool.living
     outcome = await engine.call("attempt", given())
     assert (outcome.reason, engine._pool.living) == ("refused.credential_not_listed", jails)
-    assert outcome.receipt["worker"]["started"] is False
-    assert CANARY not in said(outcome)
+    assert (await outcome.concluded())["worker"]["started"] is False
+    assert CANARY not in await said(outcome)
 
 
 async def test_no_state_of_the_engine_holds_a_value(poisoned: list[str], tmp_path: Path) -> None:

@@ -121,7 +121,7 @@ async def test_a_call_finds_nothing_that_another_left(engine: Engine, tmp_path: 
         assert (found.value["found"].keys(), found.stdout) == (CLEAN.keys(), "")
         seen.append(found.value["slot"])
     assert left.value["slot"] in seen  # else its mode and times were another's
-    assert found.receipt["worker"]["freshness"] == "fresh"
+    assert (await found.concluded())["worker"]["freshness"] == "fresh"
 
 
 RANDOM = """
@@ -161,7 +161,7 @@ async def test_a_thread_does_not_outlive_its_call(engine: Engine, tmp_path: Path
     assert first.reason in ("ok.done", "violation.protocol")
     for _ in range(3):
         second = await engine.call("attempt", given(leave=False))
-        assert (second.reason, second.value[1], second.receipt.get("violations", [])) == ("ok.done", [], [])
+        assert (second.reason, second.value[1], (await second.concluded()).get("violations", [])) == ("ok.done", [], [])
         assert first.value is None or second.value[0] != first.value
 
 
@@ -238,11 +238,11 @@ async def test_scratch_is_empty_again(engine: Engine, tmp_path: Path, what: str)
     clean = await engine.call("attempt", given(leave=False))
     left = await engine.call("attempt", given(leave=True))
     assert left.reason == "ok.done"
-    seats = [id(seat.jail) for seat in engine._pool._idle]
+    seats = [id(seat.jail) for seat in engine._pool.idle]
     found = await engine.call("attempt", given(leave=False))
     assert found.value == clean.value == {"slot": 1, "own": [], "used": 0, "inodes": 2}
     # not because another jail served it; emptying the deepest takes a busy machine longer than a jail is waited for
-    assert "3000" in what or [id(seat.jail) for seat in engine._pool._idle] == seats
+    assert "3000" in what or [id(seat.jail) for seat in engine._pool.idle] == seats
 
 
 async def test_what_crashed_or_ran_over_leaves_nothing_either(engine: Engine, tmp_path: Path) -> None:

@@ -281,7 +281,7 @@ class TestAsked:
         async with kit.clean_engine(folder / "state", policy=place) as engine:
             arguments = {"kind": "listen", "where": ["127.0.0.1"]}
             outcome = await kit.jailed(engine, folder / "source", ATTEMPTS.replace("{extra}", extra), "attempt", arguments)
-        return outcome.reason, outcome.lines, outcome.receipt["worker"]["started"]
+        return outcome.reason, outcome.lines, (await outcome.concluded())["worker"]["started"]
 
     async def test_a_network_without_bounds_is_granted_to_nobody(self, tmp_path: Path) -> None:
         """Even where hosts are granted."""

@@ -54,7 +54,7 @@ async def test_nothing_of_the_host_can_be_read(engine: Engine, tmp_path: Path, c
     assert [path for path, (how, _) in bare.value.items() if how != "done"] == []
     outcome = await kit.jailed(engine, tmp_path / "jailed", READ, "attempt", given(paths=paths))
     assert {path: how for path, how in outcome.value.items() if how[0] != "refused" or how[1] not in GONE} == {}
-    assert CANARY not in said(outcome)
+    assert CANARY not in await said(outcome)
 
 
 async def test_the_engines_package_is_only_the_authoring_files(engine: Engine, tmp_path: Path, project: Path) -> None:

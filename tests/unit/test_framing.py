@@ -106,3 +106,15 @@ def test_four_bytes_are_the_longest_length(monkeypatch: pytest.MonkeyPatch) -> N
     assert frame(b"four") == b"\0\0\0\4four"
     with pytest.raises(ValueError, match="less than 4 GiB"):
         frame(b"fives")
+
+
+@pytest.mark.parametrize("after", [b"", b"\0\0\0\2", frame(b"next")])
+def test_a_frame_is_handed_over_and_what_follows_stays(after: bytes) -> None:
+    """The payload is read-only and nobody else's; the buffer goes on behind it."""
+    buffer = FrameBuffer(LONGEST)
+    buffer.feed(frame(b"first") + after)
+    taken = buffer.take(5)
+    assert (bytes(taken), taken.readonly, len(buffer)) == (b"first", True, len(after))
+    buffer.feed(b"more")
+    assert bytes(taken) == b"first"
+    assert len(buffer) == len(after) + 4

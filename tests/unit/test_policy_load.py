@@ -104,6 +104,8 @@ def test_everything_a_file_can_say_is_read(folder: Path) -> None:
         data = { value = "/srv/data", reason = "r" }
         [pool]
         idle = { value = "5 s", reason = "r" }
+        memory = { value = "64 MiB", reason = "r" }
+        ready = { value = 2, reason = "r" }
         """
     )
     policy = load_policy("own", folder)
@@ -115,7 +117,11 @@ def test_everything_a_file_can_say_is_read(folder: Path) -> None:
         folders={"data": "/srv/data"},
         effects=frozenset(EFFECTS),
     )
-    assert (policy.limits, policy.pool, policy.protections["landlock"]) == (Limits(memory_bytes=1 << 30), Pool(idle_ms=5000), 3)
+    assert (policy.limits, policy.pool, policy.protections["landlock"]) == (
+        Limits(memory_bytes=1 << 30),
+        Pool(idle_ms=5000, memory_bytes=64 << 20, ready=2),
+        3,
+    )
     assert (policy.freshness, policy.loosenings) == (Freshness.WARM, ("landlock_below_6", "state_kept_warm"))
 
 
@@ -132,7 +138,7 @@ def test_everything_a_file_can_say_is_read(folder: Path) -> None:
             "[grants]\nnetwrok = 1",
             "own.toml: grants.netwrok: unknown key; allowed: layers, credentials, network, effects, environment, folders",
         ),
-        ("[pool]\nsize = 1", "own.toml: pool.size: unknown key; allowed: jails, total, queued, idle"),
+        ("[pool]\nsize = 1", "own.toml: pool.size: unknown key; allowed: jails, total, ready, queued, idle, memory"),
         ("[limits]\nwal = 1", f"own.toml: limits.wal: unknown key; allowed: {', '.join(LIMIT_KEYS)}"),
         ("limits = 1", "own.toml: limits: want a table of entries"),
         ("grants = []", "own.toml: grants: want a table of entries"),
@@ -162,6 +168,10 @@ def test_everything_a_file_can_say_is_read(folder: Path) -> None:
         ('[limits]\nwall = { value = 30, reason = "r" }', "own.toml: limits.wall: 30 is not a time such as '200 ms', '30 s' or '2 min'"),
         ('[limits]\nthreads = { value = nan, reason = "r" }', "own.toml: limits.threads: nan is not a whole number"),
         ('[pool]\nidle = { value = "no", reason = "r" }', "own.toml: pool.idle: 'no' is not a time such as '200 ms', '30 s' or '2 min'"),
+        (
+            '[pool]\nmemory = { value = 1.5, reason = "r" }',
+            "own.toml: pool.memory: 1.5 is not a size such as 4096, '64 KiB', '256 MiB' or '1 GiB'",
+        ),
         ('[pool]\njails = { value = 0, reason = "r" }', "own.toml: pool.jails: want a whole number from 1 to 2^31"),
         (
             '[protections]\nseccomp = { value = true, reason = "r" }',

@@ -259,6 +259,8 @@ def test_a_policy_cannot_fix_a_denied_name() -> None:
     [
         ({"jails": 0}, "pool.jails: want a whole number from 1 to 2^31"),
         ({"idle_ms": True}, "pool.idle: want a whole number from 1 to 2^31"),
+        ({"ready": 0}, "pool.ready: want a whole number from 1 to 2^31"),
+        ({"memory_bytes": 0}, "pool.memory: want a whole number from 1 to 2^50"),
         ({"queued": -1}, "pool.queued: want a whole number from 0 to 2^31"),
         ({"jails": 4, "total": 3}, "pool.total: want at least as many as pool.jails"),
     ],

@@ -6,11 +6,14 @@ from typing import Any
 
 import pytest
 
+import engine.preparing
 from engine.call import Request
 from engine.errors import EngineError
 from engine.limits import KERNEL_HELD, LIMIT_NAMES, Limits
-from engine.policy.model import Freshness, Policy
+from engine.policy.model import NEEDED, Freshness, Mode, Policy, loosenings_of
+from engine.policy.resolve import Tightening, resolve_describe
 from engine.preparing import LoadedTool, Preparation, Prepared, bounds_of
+from engine.supervision.warm import CALLS
 from tests import hosts
 
 REQUEST = Request(arguments={})
@@ -41,6 +44,11 @@ def key(tool: LoadedTool | None = None, **request: Any) -> str:
 def granting(**grants: Any) -> Policy:
     """The default policy with these grants."""
     return hosts.policy(grants=dataclasses.replace(hosts.policy().grants, **grants))
+
+
+def kept(level: Freshness) -> Policy:
+    """The default policy at that level of freshness."""
+    return hosts.policy(freshness=level, loosenings=loosenings_of(Mode.REQUIRED, level, NEEDED))
 
 
 class TestKey:
@@ -104,6 +112,24 @@ class TestKey:
             assert "canary" not in repr((made.recipe.key, made.resolved, made.policy, made.worker, made.recipe.plan))
         assert keys[0] == keys[2] != keys[1]
 
+    @pytest.mark.parametrize("level", Freshness)
+    def test_each_freshness_has_workers_of_its_own(self, level: Freshness) -> None:
+        """The recipe has the policy's level and what it means for a child, the receipt says it, and no other level shares the worker."""
+        made = prepared(hosts.loaded_tool(kept(level)))
+        calls = {Freshness.FRESH: 1, Freshness.SNAPSHOT: 2, Freshness.WARM: CALLS}
+        assert (made.recipe.freshness, made.recipe.init.bounds["calls"], made.worker["freshness"]) == (level, calls[level], str(level))
+        others = [prepared(hosts.loaded_tool(kept(other))).recipe.key for other in Freshness if other is not level]
+        assert made.recipe.key not in others
+        assert prepared(hosts.loaded_tool(kept(level)), tenant="another").recipe.key not in (made.recipe.key, *others)
+
+    @pytest.mark.parametrize("level", Freshness)
+    def test_a_source_is_described_fresh(self, level: Freshness) -> None:
+        """Whatever its calls will keep."""
+        policy = kept(level)
+        resolved = resolve_describe(hosts.policy("describe"), policy, (), Tightening())
+        recipe = preparation().prepared(resolved, hosts.loaded(policy), tenant=None, describing=True).recipe
+        assert (recipe.freshness, recipe.init.bounds["calls"]) == (Freshness.FRESH, 1)
+
     def test_describing_never_shares_with_calls(self) -> None:
         """A worker that was asked what a source declares serves no call."""
         resolved = hosts.resolved()
@@ -114,11 +140,6 @@ class TestKey:
 
 class TestRefusals:
     """Before any process."""
-
-    def test_a_freshness_that_this_build_has_not_refuses(self) -> None:
-        """Another kind of worker is never taken instead."""
-        code, (line,) = refused(hosts.loaded_tool(hosts.policy(freshness=Freshness.WARM, loosenings=("state_kept_warm",))))
-        assert (code, line) == ("refused.cannot_enforce", "freshness warm: this build has workers of the freshness fresh only")
 
     def test_a_host_that_cannot_hold_the_wall_refuses(self) -> None:
         """As the plan says."""
@@ -143,9 +164,9 @@ class TestRefusals:
         assert hosts.loaded_tool().setting("named").tenant == "named"
 
     def test_what_cannot_be_plain_arguments_refuses(self) -> None:
-        """By the policy's own bound; at the bound they pass."""
-        tool = hosts.loaded_tool(hosts.policy(limits=hosts.small_limits(request_bytes=20)))
-        assert tool.checked_arguments({"word": "x" * 9}) == {"word": "x" * 9}
+        """By the policy's own bound, which counts them as they are sent; at the bound they pass."""
+        tool = hosts.loaded_tool(hosts.policy(limits=hosts.small_limits(request_bytes=16)))
+        assert tool.checked_arguments({"word": "x" * 9}).data == b"\x81\xa4word\xa9" + b"x" * 9
         for arguments in ({"word": "x" * 10}, '{"word": "' + "x" * 9 + '"}'):
             with pytest.raises(EngineError) as caught:
                 tool.checked_arguments(arguments)
@@ -163,14 +184,15 @@ class TestPure:
         assert prepared(tool).recipe.plan.root == "/bundle"
         assert not Path("/state").exists()
 
-    def test_plans_are_kept_within_a_bound(self) -> None:
-        """The same key gets the same plan; three hundred keys do not stay."""
+    def test_plans_are_kept_within_a_bound(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """The same key gets the same plan; more keys than are kept do not stay."""
+        monkeypatch.setattr(engine.preparing, "_KEPT", 16)
         preparing = preparation()
         first = preparing.prepare(hosts.loaded_tool(), REQUEST).recipe.plan
         assert preparing.prepare(hosts.loaded_tool(), REQUEST).recipe.plan is first
-        for number in range(300):
+        for number in range(20):
             preparing.prepare(hosts.loaded_tool(), dataclasses.replace(REQUEST, tenant=str(number)))
-        assert len(preparing._plans) == 256
+        assert len(preparing._plans) == 16
         assert preparing.prepare(hosts.loaded_tool(), REQUEST).recipe.plan == first
 
     def test_the_recipe_holds_what_the_call_gets(self) -> None:

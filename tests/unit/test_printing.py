@@ -87,8 +87,8 @@ def test_an_answer_has_the_documented_keys() -> None:
 
 def test_an_outcome_keeps_its_receipt_and_its_words() -> None:
     """Nothing of it is lost on the way to the document."""
-    outcome = Outcome(status=Status.OK, reason="ok.done", value={"a": [1]}, stdout="out", stderr="err", receipt={"id": "1"})
-    answer = Answer.of_outcome(outcome)
+    outcome = Outcome(status=Status.OK, reason="ok.done", value={"a": [1]}, stdout="out", stderr="err")
+    answer = Answer.of_outcome(outcome, {"id": "1"})
     assert (answer.exit_code, answer.text) == (0, '{\n  "a": [\n    1\n  ]\n}')
     assert (answer.document()["receipt"], answer.document()["stdout"], answer.document()["stderr"]) == ({"id": "1"}, "out", "err")
 

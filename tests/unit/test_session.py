@@ -1,5 +1,6 @@
 """The session: which message may come when, what counts against which bound, and that a fault is the end."""
 
+import dataclasses
 import itertools
 from typing import Any
 
@@ -334,20 +335,29 @@ def test_bounds_are_whole_numbers_that_a_frame_can_hold(bad: Any) -> None:
     assert Bounds(frame_bytes=(1 << 32) - 1, result_bytes=1, events=1, event_bytes=1)
 
 
-def test_narrowed_bounds_hold_from_then_on() -> None:
-    """A call may tighten what its child was started with, in each bound; it can loosen nothing."""
+def held_to(**changes: int) -> Session:
+    """A running session whose call has other bounds than the worker was started with."""
     session = at(State.READY)
-    session.narrow(Bounds(frame_bytes=1 << 20, result_bytes=10, events=1 << 20, event_bytes=1 << 20))
+    session.hold_to(dataclasses.replace(BOUNDS, **changes))
     session.send(OURS[Call])
+    return session
+
+
+def test_the_bounds_of_the_call_hold_from_then_on() -> None:
+    """A child may be started before it is known which call it serves: each bound is that of the call, tighter or wider."""
+    session = held_to(result_bytes=10)
     session.feed(written(Result(value="x" * 10))[:6])
     assert fault(session)[0] == "limit_exceeded.result"
-    session = at(State.READY)
-    session.narrow(Bounds(frame_bytes=100, result_bytes=1 << 20, events=1 << 20, event_bytes=1 << 20))
-    session.send(OURS[Call])
+    session = held_to(frame_bytes=100)
     session.feed((101).to_bytes(4, "big"))
     assert fault(session) == ("violation.protocol", "the worker sent a frame longer than its bound")
-    session = at(State.READY)
-    session.narrow(Bounds(frame_bytes=1 << 20, result_bytes=1 << 20, events=1 << 20, event_bytes=1 << 20))
-    session.send(OURS[Call])
-    session.feed((BOUNDS.frame_bytes + 1).to_bytes(4, "big"))
-    assert fault(session) == ("violation.protocol", "the worker sent a frame longer than its bound")
+    session = held_to(frame_bytes=1 << 20, result_bytes=1 << 20)
+    assert heard(session, Result(value="x" * BOUNDS.frame_bytes)) == [Result(value="x" * BOUNDS.frame_bytes)]
+
+
+@pytest.mark.parametrize("state", [state for state in State if state is not State.READY])
+def test_bounds_change_before_a_call_alone(state: State) -> None:
+    """What was counted was counted against the old ones."""
+    with pytest.raises(EngineBug) as caught:
+        at(state).hold_to(BOUNDS)
+    assert caught.value.lines == (f"the engine tried to change the bounds while {state}",)

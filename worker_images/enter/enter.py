@@ -116,7 +116,7 @@ def lock(plan: Plan, ruleset: int) -> None:
 
 def forget_host(plan: Plan) -> None:
     """Drop what the steps needed to know of the host: every child could read it in its copy of this memory."""
-    for name in ("binds", "mountpoint", "cgroups", "uids", "links"):
+    for name in ("binds", "mountpoint", "cgroups", "uids", "links", "code"):
         plan.pop(name, None)
 
 

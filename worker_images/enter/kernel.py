@@ -1,4 +1,4 @@
-"""The kernel calls that Python does not offer, by ctypes: the only place for them.
+"""The kernel calls that Python does not offer, by ctypes: the only place for them. And one write to the interpreter's own memory.
 
 Its job: one thin function per call, which raises ``Step`` with the step's name and the errno.
 Not its job: the order of the calls (``enter.py``), what they are given (the plan, made on the host).
@@ -9,6 +9,8 @@ Laws:
 
 import ctypes
 import os
+import sys
+from collections.abc import Iterable
 
 NAMESPACES = {  # clone(2); the order in which they are made
     "user": 0x10000000,
@@ -167,15 +169,62 @@ def _allow(ruleset: int, descriptor: int, rights: int, step: str) -> None:
 
 def landlock_enter(ruleset: int) -> None:
     """Enter the ruleset's domain, for good."""
-    _call("enter the Landlock domain", _NR_LANDLOCK_RESTRICT, ruleset, 0)
+    _call(_LANDLOCK_STEP, _NR_LANDLOCK_RESTRICT, ruleset, 0)
 
 
 class _Program(ctypes.Structure):
     _fields_ = (("length", ctypes.c_ushort), ("filter", ctypes.c_char_p))
 
 
+_SECCOMP_STEP, _LANDLOCK_STEP = "load the seccomp filter", "enter the Landlock domain"
+
+
 def seccomp(blob: bytes) -> None:
     """Load a filter for this thread and what it starts; stacked filters only narrow (seccomp(2))."""
     set_mode_filter = 1
     program = _Program(len(blob) // 8, blob)
-    _call("load the seccomp filter", _NR_SECCOMP, set_mode_filter, 0, ctypes.byref(program))
+    _call(_SECCOMP_STEP, _NR_SECCOMP, set_mode_filter, 0, ctypes.byref(program))
+
+
+class ChildLock:
+    """The two calls that lock a child, made ready once by its zygote: what a child makes of its own, the kernel must copy a page for."""
+
+    def __init__(self, program: bytes, own_pid: list[int]) -> None:
+        self._blob = ctypes.create_string_buffer(program, len(program))
+        self._own_pid = [ctypes.addressof(self._blob) + offset for offset in own_pid]
+        pointed = _Program(len(program) // 8, ctypes.cast(self._blob, ctypes.c_char_p))
+        set_mode_filter = 1
+        self._seccomp = (ctypes.c_long(_NR_SECCOMP), ctypes.c_long(set_mode_filter), ctypes.c_long(0), ctypes.byref(pointed))
+        self._landlock = (ctypes.c_long(_NR_LANDLOCK_RESTRICT), ruleset := ctypes.c_long(-1), ctypes.c_long(0))
+        self._ruleset = ruleset
+
+    def enter_landlock(self, ruleset: int) -> None:
+        """Enter the ruleset's domain, for good. Raises Step."""
+        self._ruleset.value = ruleset
+        if _libc.syscall(*self._landlock) < 0:
+            _checked(-1, _LANDLOCK_STEP)
+
+    def load_filter(self) -> None:
+        """Load the filter with this process's own number at the places that ask for it. Raises Step."""
+        own = os.getpid().to_bytes(4, "little")
+        for place in self._own_pid:
+            ctypes.memmove(place, own, 4)
+        if _libc.syscall(*self._seccomp) < 0:
+            _checked(-1, _SECCOMP_STEP)
+
+
+def make_immortal(objects: Iterable[object]) -> None:
+    """Mark objects that will never be freed as None is marked: their reference counts are not written any more (PEP 683).
+
+    Only where ``can_be_immortal`` says so. For a process whose children would else copy each page that holds an object they look at.
+    """
+    at, mark = ctypes.c_uint32.from_address, ctypes.c_uint32.from_address(id(None)).value
+    for one in objects:
+        at(id(one)).value = mark
+
+
+def can_be_immortal() -> bool:
+    """Whether this interpreter has immortal objects, with the mark in the first 32 bits (CPython 3.12 and 3.13, with the GIL)."""
+    usual = sys.implementation.name == "cpython" and sys.byteorder == "little" and not sys.abiflags
+    immortal: int = ctypes.c_uint32.from_address(id(None)).value
+    return usual and (3, 12) <= sys.version_info < (3, 14) and immortal == 0xFFFF_FFFF

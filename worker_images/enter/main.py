@@ -21,7 +21,7 @@ import gc
 import time
 from typing import Any
 
-from enter import enter, facts, kernel, probe, reader, slots, zygote
+from enter import coding, enter, facts, immortal, kernel, probe, reader, slots, snapshot, zygote
 from enter.runtime import Runtime
 
 _CONTROL = 3
@@ -81,6 +81,7 @@ class Launcher:
         if not data:
             return False
         _, number, what, details = self._runtime.codec.unpack(data[4:])
+        del data  # security: a child finds this frame below its own, and in it where on the host its jail was made from
         try:
             if what == "jail":
                 self._jail(number, details, descriptors[0])
@@ -207,6 +208,7 @@ def _first(plan: enter.Plan, alive: int, control: _socket.socket, runtime: Runti
         try:
             own: list[int] = []
             address = facts.address_space()
+            code = coding.read(plan["code"])
             if plan["walls"]:
                 _die_with_monitor(alive)
                 scratch = enter.build_root(plan)
@@ -214,6 +216,7 @@ def _first(plan: enter.Plan, alive: int, control: _socket.socket, runtime: Runti
                 enter.become_nobody(plan)
                 _die_with_monitor(alive)  # the change of uid cleared it
                 zygote.preload(plan["preload"])
+                runtime.stage(plan["root"], plan["layers"], code)
                 ruleset, own = enter.rulesets(plan, scratch)
                 os.close(alive)
                 enter.lock(plan, ruleset)
@@ -224,11 +227,13 @@ def _first(plan: enter.Plan, alive: int, control: _socket.socket, runtime: Runti
                 kernel.prctl("adopt orphans", kernel.PR_SET_CHILD_SUBREAPER, 1)
                 runtime.settle(plan["python"], walls=False)
                 zygote.preload(plan["preload"])
+                runtime.stage(plan["root"], plan["layers"], code)
             _thread.stack_size(plan["limits"]["stack_bytes"])
             plan["limits"]["address_bytes"] = address + plan["limits"]["memory_bytes"]
-            gc.freeze()
+            immortal.settle()
             control.send(zygote.report({"pid1": os.getpid(), **enter.in_force(plan)}))
-            zygote.Zygote(plan, control, scratch, own, runtime.serve).run()
+            learn = snapshot.learner(plan, runtime.learn)
+            zygote.Zygote(plan, control, scratch, own, runtime.serve, learn).run()
         except kernel.Step as step:
             control.send(zygote.failure(step))
         except OSError as error:
@@ -285,14 +290,15 @@ def _only(channel: int, kept: list[int]) -> int:
 
 def main() -> None:
     """``main.py SUPERVISOR CARRIED PACKAGES CONTROL``: the pid to die with, two folders to load from, the control socket's descriptor."""
-    supervisor, carried, package_folder = int(sys.argv[1]), sys.argv[2], sys.argv[3]
+    supervisor = int(sys.argv[1])
     os.dup2(int(sys.argv[4]), _CONTROL)
     os.closerange(_CONTROL + 1, 1 << 20)
     enter.die_with(supervisor, "die with the supervisor")
     kernel.prctl("adopt orphans", kernel.PR_SET_CHILD_SUBREAPER, 1)
-    runtime = Runtime(carried, package_folder)  # before the next lines: it finds code by the collector, which does not list what is frozen
+    runtime = Runtime(sys.argv[2], sys.argv[3])  # before the next lines: it finds code by the collector, which does not list what is frozen
+    runtime.rehearse()
     gc.collect()
-    gc.freeze()  # every jail shares these pages: a collector that walked them would copy them, in each
+    immortal.settle(runtime.host_places())  # every jail shares these pages: a collector that walked them would copy them, in each
     launcher = Launcher(_socket.socket(fileno=_CONTROL), runtime)
     launcher.run()
     launcher.end()

@@ -1,13 +1,14 @@
-"""The program of the process that parses sources for one load: a source in, its facts out, until the supervisor lets go.
+"""The program of the process that parses sources for one load: a source in, its facts and code out, until the supervisor lets go.
 
 Its job: cut requests from the channel, answer each with one frame.
-Not its job: the facts (``parse.py``), its lock (``zygote.lock_parser``), believing the source (the process is thrown away).
+Not its job: the facts (``parse.py``), the code (``coding.py``), its lock (``zygote.lock_parser``).
+The source is not believed: the process is thrown away.
 """
 
 import os
 from typing import Any
 
-from enter import parse
+from enter import coding, parse
 
 _HEAD = 8  # two lengths of four bytes, big-endian: the name's and the source's
 
@@ -19,7 +20,10 @@ def serve(channel: int, codec: Any) -> None:
         source = _exactly(channel, int.from_bytes(head[4:], "big"))
         if name is None or source is None:
             return
-        view = memoryview(codec.pack(2, [parse.facts(source, name.decode("utf-8", "replace"))]))
+        shown = name.decode("utf-8", "replace")
+        facts = parse.facts(source, shown)
+        code = coding.code_of(source, shown) if facts["ok"] else ""
+        view = memoryview(codec.pack(2, [facts, code, coding.PYTHON]))
         while view:
             view = view[os.write(channel, view) :]
 

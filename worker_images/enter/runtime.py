@@ -13,10 +13,15 @@ import os
 import sys
 import types
 from collections.abc import Callable
+from typing import Any
+
+from enter import rehearsal
 
 PYTHON_ROOT, GUEST_ROOT = "/python", "/guest"
 # what a tool's first lines name most; the rest is imported where the operator's list allows it
 _CARRIED = ("engine", "engine.errors", *(f"engine.authoring.{name}" for name in ("tool", "schema", "derive", "convert", "canonical")))
+
+_AUTHORING = ("Context", "Tool", "artifact", "schema", "tool")
 
 
 class Runtime:
@@ -27,16 +32,21 @@ class Runtime:
         sys.path += [carried, package_folder]
         for name in _CARRIED:
             importlib.import_module(name)
-        from guest import main, wire
+        engine = importlib.import_module("engine")
+        for name in _AUTHORING:  # found once here, and not again by the first line of each tool
+            setattr(engine, name, getattr(engine, name))
+        from guest import loader, main, wire
 
         compiled = importlib.import_module("msgpack._cmsgpack")
         self.codec = wire.Codec(compiled)
-        self._main = main
+        self._main, self._loader = main, loader
+        self._learnt: list[Any] | None = None  # the tools, once a zygote has imported them
         # security: a layer's own msgpack must not find ours half loaded, nor a tool find the host's paths
         hidden = [sys.modules.pop(name) for name in list(sys.modules) if name.split(".")[0] == "msgpack"]
         sys.path[:] = before
         self.stdlib = os.path.dirname(os.path.abspath(os.__file__))
         images = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+        self._sample = f"{images}/rehearsal"
         self._moves = [
             (self.stdlib, inside_stdlib()),
             (f"{carried}/engine", f"{GUEST_ROOT}/engine"),
@@ -51,13 +61,40 @@ class Runtime:
 
     def serve(self, channel: int, home: str) -> None:
         """Run the guest's program for one call in this, by now locked, process."""
-        self._main.serve(channel, self.codec, home)
+        self._main.serve(channel, self.codec, home, self._folders, self._learnt)
+
+    def learn(self, channel: int, home: str, check: Callable[[], str | None]) -> bool:
+        """Import the tool in this process, for all the children it will have; ``check`` says what keeps it from being forked then."""
+        self._learnt = self._main.learn(channel, self.codec, home, self._folders, check)
+        return self._learnt is not None
+
+    def rehearse(self) -> None:
+        """Play a child's life until the interpreter has learnt it; the last thing before its memory is settled."""
+        folders = self._loader.Folders(self._sample, rehearsal.code_of(self._sample))
+        rehearsal.rehearse(
+            self._sample,
+            self.codec,
+            lambda channel, home: self._main.serve(channel, self.codec, home, folders),
+            self._main.forget_environment,
+        )
+        sys.path_importer_cache.clear()  # nothing is imported from the host's folders any more
+
+    def host_places(self) -> list[object]:
+        """What still names folders of the host until a jail is settled in; it must be free to go then."""
+        held = [*self._moves, self._moves, self.own_folders, self._prefix, self.stdlib, self._sample]
+        return [*held, *(place for pair in self._moves for place in pair), *self.own_folders]
+
+    def stage(self, root: str, layers: list[str], code: dict[str, bytes]) -> None:
+        """Look through the folders that children import from, once for all of them; nothing in them runs."""
+        sys.dont_write_bytecode = True
+        self._folders = self._loader.Folders(root, {f"{root}/{name}": made for name, made in code.items()})
+        self._folders.look_through(layers)
 
     def settle(self, path: list[str], *, walls: bool) -> None:
         """Point the interpreter at a jail's paths, or back at the host's own without the wall; imports are answered from there."""
         if walls:
             # a child could read where on the host it came from
-            self._moves, self.own_folders, self._prefix, self.stdlib = [], (), PYTHON_ROOT, inside_stdlib()
+            self._moves, self.own_folders, self._prefix, self.stdlib, self._sample = [], (), PYTHON_ROOT, inside_stdlib(), ""
         else:
             _relocate([(new, old) for old, new in self._moves])
         sys.path[:] = path

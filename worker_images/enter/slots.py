@@ -150,14 +150,18 @@ def _end_member(place: str, pid: int) -> None:
 def _usable(folder: str, file: str) -> bool:
     """Whether a cgroup with that limit can be made here, tried and undone."""
     place = f"{folder}/{_PREFIX}probe-{os.getpid()}"
-    try:
-        os.mkdir(place)
-    except OSError:
-        return False
-    try:
-        return os.access(f"{place}/{file}", os.W_OK)
-    finally:
-        os.rmdir(place)
+    for _ in range(5):
+        try:
+            os.mkdir(place)
+        except OSError:
+            return False
+        usable = os.access(f"{place}/{file}", os.W_OK)
+        try:
+            os.rmdir(place)
+            return usable
+        except FileNotFoundError:
+            continue  # the sweep of another launcher took it for a dead one's, maybe before it was looked at
+    return False
 
 
 def _enable(parent: str) -> None:

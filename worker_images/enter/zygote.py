@@ -1,4 +1,4 @@
-"""The locked zygote: first process of the jail, which never runs tool code.
+"""The locked zygote: first process of the jail, which never runs tool code, unless it is told to import the tool (``snapshot.py``).
 
 Its job: fork one child per request of the supervisor, lock that child before it reads its first tool byte, empty its
 scratch slot when it is gone, and say how it ended.
@@ -22,21 +22,22 @@ from typing import Any
 from enter import kernel
 from enter.enter import Plan, die_with, named
 
-NUMBER = struct.Struct("<cQB")  # b"S", the child's number, its slot: host to zygote, with three descriptors
+NUMBER = struct.Struct("<cQB")  # b"S" to fork or b"I" to import, a number, a slot: host to zygote, with three descriptors
 ENDED = struct.Struct("<cQiQQQ")  # b"X", number, wait status, user us, system us, peak RSS in KiB
 _CHANNEL = 3
 Serve = Callable[[int, str], None]
+Learn = Callable[[list[int], int], bool]
 
 
 class Zygote:
     """Holds the control socket and the living children by pidfd."""
 
-    def __init__(self, plan: Plan, control: _socket.socket, slots: list[int], own: list[int], serve: Serve) -> None:
-        self._plan, self._control, self._slots, self._own, self._serve = plan, control, slots, own, serve
+    def __init__(self, plan: Plan, control: _socket.socket, slots: list[int], own: list[int], serve: Serve, learn: Learn) -> None:
+        self._plan, self._control, self._slots, self._own, self._serve, self._learn = plan, control, slots, own, serve, learn
         self._children: dict[int, tuple[int, int, int]] = {}  # pidfd -> number, pid, slot
         self._poll = select.poll()
         self._poll.register(control.fileno(), select.POLLIN)
-        self._filter = bytearray.fromhex(plan["filters"]["child"])
+        self._lock = Lock(plan)
 
     def run(self) -> None:
         """Serve until the supervisor lets go of the control socket."""
@@ -51,7 +52,11 @@ class Zygote:
         data, descriptors = receive(self._control, NUMBER.size, 3)
         if not data:
             return False
-        _, number, slot = NUMBER.unpack(data)
+        kind, number, slot = NUMBER.unpack(data)
+        if kind == b"I":
+            well = self._learn(descriptors, self._slots[slot])
+            self._lock = Lock(self._plan)  # the tool may have tightened limits, and a child cannot raise them again
+            return well
         pid = os.fork()
         if pid == 0:
             self._child(descriptors, slot)
@@ -66,7 +71,7 @@ class Zygote:
         status = 70
         try:
             own = self._own[slot] if self._own else -1
-            lock_child(self._plan, descriptors, own, self._slots[slot], self._filter)
+            self._lock.child(descriptors, own, self._slots[slot])
             self._serve(_CHANNEL, os.getcwd())
             status = 0
         except kernel.Step as step:
@@ -86,44 +91,56 @@ class Zygote:
         self._control.send(ENDED.pack(b"X", number, status, *micro, used.ru_maxrss))
 
 
-def lock_child(plan: Plan, descriptors: list[int], ruleset: int, slot: int, program: bytearray) -> None:
-    """Make this process a stranger to its siblings and to pid 1, for good. Raises Step."""
-    channel, out, err = descriptors
-    if not plan["walls"]:
-        kernel.prctl("die with the zygote", kernel.PR_SET_PDEATHSIG, _signal.SIGKILL)
-    os.dup2(channel, _CHANNEL)
-    os.dup2(out, 1)
-    os.dup2(err, 2)
-    # security: the inherited one is shared with every jail, so flags set on it by one call would be read by the next
-    os.dup2(os.open("/dev/null", os.O_RDONLY | os.O_CLOEXEC), 0)
-    if ruleset >= 0:
-        kernel.landlock_enter(ruleset)
-    _move_in(slot)
-    os.closerange(_CHANNEL + 1, 1 << 20)  # security: the control socket, the sibling's slot and the rulesets go here
-    limits = plan["limits"]
-    for name, soft, hard in (
-        (resource.RLIMIT_CPU, limits["cpu_s"], limits["cpu_s"] + 1),  # SIGXCPU, a second later SIGKILL (setrlimit(2))
-        (resource.RLIMIT_AS, limits["address_bytes"], limits["address_bytes"]),
-        (resource.RLIMIT_FSIZE, limits["file_bytes"], limits["file_bytes"]),
-        (resource.RLIMIT_NOFILE, limits["descriptors"], limits["descriptors"]),
-        (resource.RLIMIT_NPROC, limits["tasks"], limits["tasks"]),
-        (resource.RLIMIT_MEMLOCK, 0, 0),
-        (resource.RLIMIT_CORE, 0, 0),
-    ):
-        ceiling = resource.getrlimit(name)[1]
-        if ceiling != resource.RLIM_INFINITY:  # never raise what was inherited tighter
-            soft, hard = min(soft, ceiling), min(hard, ceiling)
-        resource.setrlimit(name, (soft, hard))
-    if program:
-        own = os.getpid().to_bytes(4, "little")
-        for offset in plan["filters"]["tgid"]:
-            program[offset : offset + 4] = own
-        kernel.seccomp(bytes(program))
-    # the kernel adds this process's credentials to the first byte: that is how the supervisor learns who we are
-    os.write(_CHANNEL, b"\x01")
+class Lock:
+    """How children are locked. What is the same for all of them is made here, once: a page that a child writes is a page copied."""
+
+    def __init__(self, plan: Plan) -> None:
+        self._walls: bool = plan["walls"]
+        filters = plan["filters"]
+        self._kernel = kernel.ChildLock(bytes.fromhex(filters["child"]), filters["tgid"]) if self._walls else None
+        limits = plan["limits"]
+        for name in (resource.RLIMIT_MEMLOCK, resource.RLIMIT_CORE):  # of no use to a zygote either, so its children inherit them
+            resource.setrlimit(name, (0, 0))
+        self._limits = [
+            (name, _at_most(name, soft, hard))
+            for name, soft, hard in (
+                (resource.RLIMIT_CPU, limits["cpu_s"], limits["cpu_s"] + 1),  # SIGXCPU, a second later SIGKILL (setrlimit(2))
+                (resource.RLIMIT_AS, limits["address_bytes"], limits["address_bytes"]),
+                (resource.RLIMIT_FSIZE, limits["file_bytes"], limits["file_bytes"]),
+                (resource.RLIMIT_NOFILE, limits["descriptors"], limits["descriptors"]),
+                (resource.RLIMIT_NPROC, limits["tasks"], limits["tasks"]),
+            )
+        ]
+
+    def child(self, descriptors: list[int], ruleset: int, slot: int) -> None:
+        """Make this process a stranger to its siblings and to pid 1, for good. Raises Step."""
+        channel, out, err = descriptors
+        if not self._walls:
+            kernel.prctl("die with the zygote", kernel.PR_SET_PDEATHSIG, _signal.SIGKILL)
+        os.dup2(channel, _CHANNEL)
+        os.dup2(out, 1)
+        os.dup2(err, 2)
+        # security: the inherited one is shared with every jail, so flags set on it by one call would be read by the next
+        os.dup2(os.open("/dev/null", os.O_RDONLY | os.O_CLOEXEC), 0)
+        if ruleset >= 0 and self._kernel is not None:
+            self._kernel.enter_landlock(ruleset)
+        move_in(slot)
+        os.closerange(_CHANNEL + 1, 1 << 20)  # security: the control socket, the sibling's slot and the rulesets go here
+        for name, pair in self._limits:
+            resource.setrlimit(name, pair)
+        if self._kernel is not None:
+            self._kernel.load_filter()
+        # the kernel adds this process's credentials to the first byte: that is how the supervisor learns who we are
+        os.write(_CHANNEL, b"\x01")
 
 
-def _move_in(slot: int) -> None:
+def _at_most(name: int, soft: int, hard: int) -> tuple[int, int]:
+    """The pair, but never above what was inherited tighter. Nothing can change that later: the filters forbid it."""
+    ceiling = resource.getrlimit(name)[1]
+    return (soft, hard) if ceiling == resource.RLIM_INFINITY else (min(soft, ceiling), min(hard, ceiling))
+
+
+def move_in(slot: int) -> None:
     """Make a folder in the slot the working directory, one that nobody had before: nothing can have been left on it."""
     folder = os.urandom(16).hex()  # security: made here, so no other process of the jail ever has the name (stat is not Landlock's)
     try:
@@ -181,12 +198,12 @@ def empty(slot: int) -> None:
     if os.fstat(slot).st_nlink == 0:  # without the wall a tool can remove it: this jail ends, and the next call gets another
         raise kernel.Step("empty the scratch slot", 0, "it was removed")
     os.fchmod(slot, 0o700)  # security: the slot itself is its child's as well: closed, it would end the jail
-    token = os.urandom(8).hex()  # security: a name that the child could not have put in the way
-    moved = 0
+    token, moved = "", 0
     while names := _names(slot):
         for name in names:
             if _removed(slot, name):
                 continue
+            token = token or os.urandom(8).hex()  # security: a name that the child could not have put in the way
             # a folder with something in it: its entries move up, so that depth never costs a descriptor or a stack frame
             os.chmod(name, 0o700, dir_fd=slot)
             inner = os.open(name, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=slot)
@@ -210,12 +227,11 @@ def _names(folder: int) -> list[str]:
 
 def _removed(folder: int, name: str) -> bool:
     try:
+        os.rmdir(name, dir_fd=folder)  # first, because a child's own folder, mostly empty, is all there is after most calls
+    except NotADirectoryError:
         os.unlink(name, dir_fd=folder)
-    except IsADirectoryError:
-        try:
-            os.rmdir(name, dir_fd=folder)
-        except OSError:
-            return False
+    except OSError:
+        return False
     return True
 
 

@@ -1,4 +1,4 @@
-"""The life of one child: one ``Init``, then one ``Describe`` or one ``Call``, one answer, exit.
+"""The life of one child: one ``Init``, then one ``Describe`` or one ``Call``, one answer, exit; or as many calls as ``Init`` says.
 
 Its job: import the tool, say that it is ready, run it once, send exactly one terminal frame.
 Not its job: the wall (it stands before this file's first line), checks (whatever is sent is checked by the host again).
@@ -22,6 +22,7 @@ from guest import describe, hostcalls, loader, wire
 _TEXT = 2000  # characters of an exception's message that are worth sending
 _TRACE = 32 << 10  # characters of a trace: well below what stderr may hold
 _CAUSES = 8
+_LAST_WORDS = wire.pack(wire.FAILURE, ["exception", "MemoryError", ""])  # made while there is memory for it
 
 
 class Link:
@@ -30,8 +31,6 @@ class Link:
     def __init__(self, descriptor: int, codec: wire.Codec) -> None:
         self._descriptor, self._codec = descriptor, codec
         self._reader = wire.Reader()
-        # made while there is memory for it
-        self._last_words = codec.pack(wire.FAILURE, ["exception", "MemoryError", ""])
 
     def send(self, number: int, fields: list[Any]) -> None:
         """Write one whole frame. Raises ValueError when the fields are not plain data."""
@@ -41,7 +40,7 @@ class Link:
 
     def send_last_words(self) -> None:
         """Say that memory ran out, when there is none left to say it with."""
-        os.write(self._descriptor, self._last_words)
+        os.write(self._descriptor, _LAST_WORDS)
 
     def receive(self, *, wait: bool) -> tuple[int, list[Any]] | None:
         """The next frame from the host; a host that is gone ends this process."""
@@ -52,7 +51,7 @@ class Link:
             if not data:
                 os._exit(0)
             self._reader.feed(data)
-        number, *fields = self._codec.unpack(payload)
+        number, *fields = self._codec.unpack_own(payload)
         return number, fields
 
     def _readable(self) -> bool:
@@ -61,28 +60,86 @@ class Link:
         return bool(poll.poll(0))
 
 
-def serve(descriptor: int, codec: wire.Codec, home: str) -> None:
-    """Be the worker of one call; returns when the terminal frame is written."""
+def serve(descriptor: int, codec: wire.Codec, home: str, folders: loader.Folders, learnt: list[Tool[..., Any]] | None = None) -> None:
+    """Be the worker of one call, or of as many as ``Init`` says; returns when the last terminal frame is written.
+
+    The environment is empty before. ``learnt`` are the tools when this process comes from one that imported them, and its environment.
+    """
     link = Link(descriptor, codec)
     number, fields = _next(link)
     if number != wire.INIT:
         return
-    _, root, entry, layers, _, _, environment, _ = fields
-    os.environ.clear()
-    os.environ.update(environment | {"HOME": home, "TMPDIR": home})
-    tools: list[Tool[..., Any]] = []
-    if not _guarded(link, "import", lambda: tools.extend(loader.tools_of(loader.import_entry(entry, root, layers)))):
+    if learnt is not None:
+        _move(home)
+    tools = _imported(link, fields, home, folders) if learnt is None else learnt
+    if tools is None:
         return
     link.send(wire.READY, [describe.digest(tools)])
-    number, fields = _next(link)
-    if number == wire.DESCRIBE:
-        link.send(wire.DECLARATIONS, [describe.declarations(tools)])
-    elif number == wire.CALL:
-        tool = describe.named(tools, fields[0])
+    for _ in range(fields[-1].get("calls", 1)):
+        number, asked = _asked(link)
+        if number != wire.CALL:
+            link.send(wire.DECLARATIONS, [describe.declarations(tools)])
+            return
+        tool = describe.named(tools, asked[0])
         if tool is None:
             _fail(link, "missing", "LookupError", "the imported source declares no tool of that name")
         else:
-            _answer(link, tool, fields[1])
+            _answer(link, tool, asked[1])
+
+
+def learn(
+    descriptor: int, codec: wire.Codec, home: str, folders: loader.Folders, check: Callable[[], str | None]
+) -> list[Tool[..., Any]] | None:
+    """Import the tools for all the children of this process; None when that failed, and was told."""
+    link = Link(descriptor, codec)
+    number, fields = _next(link)
+    if number != wire.INIT:
+        return None
+    tools = _imported(link, fields, home, folders)
+    if tools is None:
+        return None
+    unfit: list[str | None] = []
+    if not _guarded(link, "import", lambda: unfit.append(check())):
+        return None
+    if unfit[0] is not None:
+        _fail(link, "import", "RuntimeError", unfit[0])
+        return None
+    _flush()
+    link.send(wire.READY, [describe.digest(tools)])
+    return tools
+
+
+def _imported(link: Link, fields: list[Any], home: str, folders: loader.Folders) -> list[Tool[..., Any]] | None:
+    """The tools of the source that ``Init`` names, in the environment that it brings; None when that failed, and was told."""
+    _, _, entry, layers, _, expected, environment, _ = fields
+    if expected is not None:
+        describe.expect_checked()
+    for name, value in environment.items():
+        os.environ[name] = value
+    os.environ["HOME"] = os.environ["TMPDIR"] = home
+    tools: list[Tool[..., Any]] = []
+    well = _guarded(link, "import", lambda: tools.extend(loader.tools_of(folders.import_entry(entry, layers))))
+    return tools if well else None
+
+
+def _move(home: str) -> None:
+    """Have a scratch folder of one's own, where the tool was imported in another's."""
+    os.environ["HOME"] = os.environ["TMPDIR"] = home
+    if (tempfile := sys.modules.get("tempfile")) is not None:
+        vars(tempfile)["tempdir"] = None  # found out at its first use, which may have been then
+
+
+def _asked(link: Link) -> tuple[int, list[Any]]:
+    """What is to be done next. A reply that an earlier call did not wait for is nobody's."""
+    number, fields = _next(link)
+    while number in (wire.HOST_REPLY, wire.CANCEL):
+        number, fields = _next(link)
+    return number, fields
+
+
+def forget_environment() -> None:
+    """Empty the environment, the process's own copy included; what a call is given comes with its ``Init``."""
+    os.environ.clear()
 
 
 def _answer(link: Link, tool: Tool[..., Any], arguments: dict[str, Any]) -> None:
@@ -94,7 +151,11 @@ def _answer(link: Link, tool: Tool[..., Any], arguments: dict[str, Any]) -> None
 
 
 def _deliver(link: Link, value: Any) -> None:
-    data = convert.to_data(value)
+    try:
+        link.send(wire.RESULT, [value])  # most results are plain data already
+        return
+    except ValueError:
+        data = convert.to_data(value)
     try:
         link.send(wire.RESULT, [data])
     except ValueError as problem:  # plain data, but more of it than the wire takes
@@ -204,7 +265,7 @@ def _trace(error: BaseException) -> None:
 
 
 def _shorten(error: BaseException) -> None:
-    """Cut a chain of causes behind its first few: the process ends after this, so nobody misses the rest."""
+    """Cut a chain of causes behind its first few: it was raised to us, so nobody misses the rest."""
     for _ in range(_CAUSES):
         following = error.__cause__ or error.__context__
         if following is None:

@@ -1,0 +1,51 @@
+"""From nothing to the first answer: import, open, load, first call; each part by itself.
+
+A rival's ``first call`` is from opening it to its first answer, its import left out; ours is of a source that was loaded.
+"""
+
+import time
+
+import trio
+
+from bench.case import OURS, Case, Metric, Target
+from bench.measurement import Run, lookup_policy
+
+
+def _stockade(run: Run) -> None:
+    started = time.perf_counter()
+    from bench import payload
+
+    run.add("import", (time.perf_counter() - started) * 1000)
+
+    async def calls() -> None:
+        place = payload.write(run.folder, payload.LOOKUP)
+        with run.timed("open"):
+            engine = await payload.engine(run).__aenter__()
+        try:
+            with run.timed("load"):
+                await engine.load(place)
+            with run.timed("first call"):
+                outcome = await engine.call("lookup_policy", {"region": "EU"})
+            run.check(outcome.value, lookup_policy("EU"), outcome.reason)
+        finally:
+            await engine.__aexit__(None, None, None)
+
+    trio.run(calls)
+
+
+CASE = Case(
+    name="first_call",
+    title="From nothing to the first answer",
+    metrics=(
+        Metric(name="first call", about="the first answer"),
+        Metric(name="import", about="importing the engine"),
+        Metric(name="open", about="opening an engine: its launcher is started"),
+        Metric(name="load", about="loading one small source into the new engine"),
+    ),
+    subjects={OURS: _stockade},
+    rivals=("monty", "eryx", "plain_python", "bubblewrap", "nsjail", "sandlock"),
+    targets=(Target(metric="first call", statistic="median", bound=12),),
+    full=8,
+    quick=2,
+    compare=("first call", "open", "load"),
+)

@@ -1,0 +1,82 @@
+"""Memory of idle workers: what each holds alone (USS) and with its part of what is shared (PSS); of its spare alone, too.
+
+A worker is its monitor, its pid 1 and its spare. The kernel shows their ``smaps_rollup`` to root alone.
+"""
+
+from pathlib import Path
+
+import psutil
+import trio
+
+from bench import payload
+from bench.case import OURS, Case, Metric, Target
+from bench.measurement import Absent, Run
+from bench.rivals.jobs import rollup
+from engine import Engine
+
+WORKERS = 4
+_SOURCE = """
+import time
+
+from engine import tool
+
+
+@tool(effect="read", description="Takes its time.")
+def slow(number: int) -> int:
+    time.sleep(0.3)
+    return number
+"""
+
+
+def _stockade(run: Run) -> None:
+    trio.run(_calls, run)
+
+
+async def _calls(run: Run) -> None:
+    async with payload.engine(run) as engine:
+        await engine.load(payload.write(run.folder, _SOURCE))
+        async with trio.open_nursery() as nursery:
+            for number in range(WORKERS):
+                nursery.start_soon(_call, run, engine, number)
+        await trio.sleep(1.0)  # the spares after it are ready, and nothing moves any more
+        workers = psutil.Process(engine.launcher_pid).children()
+        if not workers:
+            raise Absent("no idle worker is left to look at")
+        for monitor in workers:
+            _look_at(run, [monitor, *monitor.children(recursive=True)])
+        run.fact("workers", len(workers))
+        run.add("supervisor", rollup(Path("/proc/self"))["uss"])
+
+
+async def _call(run: Run, engine: Engine, number: int) -> None:
+    outcome = await engine.call("slow", {"number": number})
+    run.check(outcome.value, number, outcome.reason)
+
+
+def _look_at(run: Run, processes: list[psutil.Process]) -> None:
+    """One worker: the monitor comes first, the spare last."""
+    try:
+        found = [rollup(Path(f"/proc/{process.pid}")) for process in processes]
+    except PermissionError:
+        raise Absent("the memory of a jailed process is shown to root alone") from None
+    run.check(len(found), 3, "processes of an idle worker")
+    run.add("worker", sum(one["uss"] for one in found))
+    run.add("worker, shared part included", sum(one["pss"] for one in found))
+    run.add("spare", found[-1]["uss"])
+
+
+CASE = Case(
+    name="memory",
+    title="Memory of idle workers",
+    metrics=(
+        Metric(name="worker", about="USS of monitor, pid 1 and spare together", unit="MB"),
+        Metric(name="worker, shared part included", about="PSS of the three", unit="MB"),
+        Metric(name="spare", about="USS of the spare alone", unit="MB"),
+        Metric(name="supervisor", about="USS of the process that holds the engine", unit="MB"),
+    ),
+    subjects={OURS: _stockade},
+    rivals=("monty",),
+    targets=(Target(metric="worker", statistic="median", bound=6), Target(metric="spare", statistic="median", bound=2.5)),
+    full=2,
+    compare=("worker", "spare"),
+)

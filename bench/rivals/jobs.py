@@ -1,0 +1,157 @@
+"""The jobs of the rivals, written once: a rival gives the calls, here they are timed and checked.
+
+Its job: the same pacing, warm-up, counting and checking for everybody.
+Not its job: how a rival is driven (the files beside this one).
+Laws:
+1. Standard library only, for Python 3.11 and newer: these files run in the rivals' environments (tests/unit/test_bench_measurement.py).
+"""
+
+import statistics
+import threading
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from bench.measurement import Run, lookup_policy
+from bench.sources import nbody, records
+
+PACE_SECONDS = 0.01
+REGIONS = ("EU", "US", "UK")
+CPU_STEPS = 100_000
+CPU_STEPS_QUICK = 20_000
+LARGE_BYTES = 1_000_000
+# 1 GB in lines of 64 KiB, four blanks in: the body of a function
+FLOOD = "    for _ in range(16384):\n        print('x' * 65535)\n"
+Lookup = Callable[[str], Any]
+
+
+def paced(run: Run, lookup: Lookup, *, full: int = 200, quick: int = 100, warm: int = 20) -> None:
+    """The job ``paced``: one call at a time, 10 ms of rest before each."""
+    for number in range(warm + run.size(full=full, quick=quick)):
+        region = REGIONS[number % len(REGIONS)]
+        time.sleep(PACE_SECONDS)
+        if number < warm:
+            answer = lookup(region)
+        else:
+            with run.timed("call"):
+                answer = lookup(region)
+        run.check(answer, lookup_policy(region))
+
+
+def paced_slowly(run: Run, lookup: Lookup) -> None:
+    """The same with fewer calls, for who starts an interpreter each time."""
+    paced(run, lookup, full=40, quick=12, warm=2)
+
+
+def throughput(run: Run, lookups: Sequence[Lookup], in_flight: Sequence[int] = (1, 2, 8)) -> None:
+    """The job ``throughput``: calls per second from so many threads. One lookup serves all threads, or there is one for each."""
+    seconds = run.size(full=20, quick=5) / 10
+    for count in in_flight:
+        chosen = [lookups[number % len(lookups)] for number in range(count)]
+        _rate(run, chosen, seconds / 4)
+        run.add("rate", _rate(run, chosen, seconds), at=count)
+
+
+def _rate(run: Run, lookups: Sequence[Lookup], seconds: float) -> float:
+    answers: list[list[tuple[str, Any]]] = [[] for _ in lookups]
+    errors: list[Exception] = []
+    started = time.perf_counter()
+
+    def caller(number: int, lookup: Lookup) -> None:
+        region = f"region-{number}"
+        try:
+            while time.perf_counter() - started < seconds:
+                answers[number].append((region, lookup(region)))
+        except Exception as error:
+            errors.append(error)
+
+    threads = [threading.Thread(target=caller, args=pair) for pair in enumerate(lookups)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    taken = time.perf_counter() - started
+    if errors:
+        raise errors[0]
+    for region, answer in (pair for given in answers for pair in given):
+        run.check(answer, lookup_policy(region))
+    return sum(len(given) for given in answers) / taken
+
+
+def cpu(run: Run, call: Callable[[int], Any]) -> None:
+    """The job ``cpu``: n-body of so many steps, less what a call of no steps takes."""
+    steps = run.size(full=CPU_STEPS, quick=CPU_STEPS_QUICK)
+    empty = []
+    for _ in range(3):
+        started = time.perf_counter()
+        call(0)
+        empty.append((time.perf_counter() - started) * 1000)
+    for _ in range(2):
+        started = time.perf_counter()
+        answer = call(steps)
+        run.add("work", (time.perf_counter() - started) * 1000 - statistics.median(empty))
+        run.check(answer, nbody(steps))
+
+
+def large(run: Run, call: Callable[[Any], Any]) -> None:
+    """Part of the job ``large``: a list of records of about 1 MB goes in and comes back."""
+    value = records(LARGE_BYTES)
+    for _ in range(run.size(full=5, quick=2)):
+        with run.timed("records in and out", at=LARGE_BYTES):
+            answer = call(value)
+        run.check(answer == value, True, "1 MB of records")
+
+
+def late(run: Run, call: Callable[[], Any], expected: type[Exception] | tuple[type[Exception], ...], after: Lookup) -> None:
+    """The job ``deadline``: an endless loop with 200 ms, seen to have ended by the caller; then the next call."""
+    for _ in range(run.size(full=10, quick=3)):
+        with run.timed("seen"):
+            try:
+                ended: object = call()
+            except expected as error:
+                ended = type(error).__name__
+        run.check(isinstance(ended, str), True, "the end of an endless loop")
+        with run.timed("next call"):
+            answer = after("EU")
+        run.check(answer, lookup_policy("EU"))
+
+
+def flood(run: Run, call: Callable[[], Any], expected: type[Exception] | tuple[type[Exception], ...]) -> None:
+    """The job ``flood``: 1 GB of print, until the caller knows; the peak memory of its process above idle."""
+    for _ in range(run.size(full=2, quick=1)):
+        idle = reset_peak()
+        with run.timed("seen"):
+            try:
+                ended: object = call()
+            except expected as error:
+                ended = type(error).__name__
+        run.add("memory", peak_above_mb(idle))
+        run.check(isinstance(ended, str), True, "the end of a flood")
+
+
+def reset_peak() -> float:
+    """Forget this process's peak memory; what it holds now, MB."""
+    Path("/proc/self/clear_refs").write_text("5", encoding="ascii")
+    return _status_mb("VmRSS")
+
+
+def peak_above_mb(idle: float) -> float:
+    """The peak since, less what was held then."""
+    return max(0.0, _status_mb("VmHWM") - idle)
+
+
+def _status_mb(name: str) -> float:
+    for line in Path("/proc/self/status").read_text(encoding="utf-8").splitlines():
+        if line.startswith(f"{name}:"):
+            return int(line.split()[1]) * 1024 / 1e6
+    raise KeyError(name)
+
+
+def rollup(process: Path) -> dict[str, float]:
+    """``uss`` and ``pss`` of a process's folder in /proc, MB. Raises PermissionError for another user's."""
+    found: dict[str, int] = {}
+    for line in (process / "smaps_rollup").read_text(encoding="utf-8").splitlines()[1:]:
+        name, value, *_ = line.split()
+        found[name.rstrip(":")] = int(value) * 1024
+    return {"uss": (found["Private_Clean"] + found["Private_Dirty"]) / 1e6, "pss": found["Pss"] / 1e6}

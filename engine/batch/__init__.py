@@ -1,0 +1,1 @@
+"""Many calls out of one file, their outcomes into another: reading, keeping count of what is done, calling, telling."""

@@ -1,0 +1,39 @@
+"""What the kernel tells of a process that is held by a pidfd.
+
+Its job: its number, the CPU time and the threads behind the number.
+Not its job: holding or ending it (``native.py``); whether the number is still its own, which whoever holds the pidfd asks afterwards.
+Laws:
+1. The number comes from the kernel, never from what a process says of itself (tests/contract/test_freshness.py).
+"""
+
+import time
+
+import psutil
+
+_CPUCLOCK_SCHED = 2  # the whole process, all of its threads; the same on all architectures (linux/posix-timers_types.h)
+
+
+def number_of(pidfd: int) -> int:
+    """The process behind it, -1 when it is buried (pidfd_open(2))."""
+    if pidfd < 0:
+        return -1
+    with open(f"/proc/self/fdinfo/{pidfd}") as file:
+        return next((int(line.split()[1]) for line in file if line.startswith("Pid:")), -1)
+
+
+def cpu_seconds(number: int) -> float | None:
+    """CPU time it used so far, user and kernel; None when there is no such process, or no such clock."""
+    if number <= 0:
+        return None
+    try:
+        return time.clock_gettime(~number << 3 | _CPUCLOCK_SCHED)
+    except OSError:
+        return None
+
+
+def threads(number: int) -> int | None:
+    """How many it has, the first one included; None when that cannot be seen."""
+    try:
+        return psutil.Process(number).num_threads()
+    except (psutil.Error, ValueError):
+        return None

@@ -1,0 +1,114 @@
+"""The end of a call: an ok answer is handed over when its worker was killed, any other when it was seen to be gone."""
+
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+
+import pytest
+import trio
+
+from engine.errors import HostError
+from engine.host import Engine
+from engine.outcome import Outcome
+from engine.supervision import reaper
+from engine.worker import native
+from engine.worker.base import End
+from engine.worker.native import Jail, NativeChild
+from tests import kit, moments
+
+
+class Held:
+    """Burials that wait: ``asked`` is set when one is wanted, ``go`` lets all of them on."""
+
+    def __init__(self, reap: Callable[..., Awaitable[End]]) -> None:
+        self._reap = reap
+        self.asked, self.go = trio.Event(), trio.Event()
+
+    async def reap(self, jail: Jail, child: NativeChild, *, leave_seconds: float = 0.0) -> End:
+        """As the reaper does, later."""
+        self.asked.set()
+        with trio.move_on_after(30):
+            await self.go.wait()
+        return await self._reap(jail, child, leave_seconds=leave_seconds)
+
+
+@pytest.fixture
+def held(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> Held:
+    """Burials that their test lets on."""
+    made = Held(reaper.reap)
+    monkeypatch.setattr(reaper, "reap", made.reap)
+    return made
+
+
+async def test_an_ok_answer_waits_for_no_burial_but_its_worker_is_dead(engine: Engine, tmp_path: Path, held: Held) -> None:
+    """A thread of the tool that would run on is ended with it; the receipt comes after the burial."""
+    code = "import threading, time\nthreading.Thread(target=time.sleep, args=(600,), daemon=True).start()\nvalue = 'answer'"
+    held.go.set()
+    await engine.load(kit.write(tmp_path / "source", moments.RUN))
+    held.go = trio.Event()
+    with trio.fail_after(60):
+        async with engine.stream("run", {"code": moments.HERE + code}) as items:
+            await anext(items)
+            (call,) = engine._calls
+            assert call._conclusion.spare is not None
+            assert call._conclusion.spare.child is not None
+            outcome = await moments.last(items)
+        assert (outcome.reason, outcome.value) == ("ok.done", "answer")
+        await trio.lowlevel.wait_readable(call._conclusion.spare.child.pidfd)  # the kernel says that it has ended (pidfd_open(2))
+        assert kit.call_receipts(tmp_path / "state") == []
+        held.go.set()
+        receipt = await outcome.concluded()
+    assert receipt["usage"]["cpu_ms"] > 0
+    assert kit.call_receipts(tmp_path / "state") == [dict(receipt)]
+
+
+async def test_any_other_answer_comes_after_the_burial(engine: Engine, tmp_path: Path, held: Held) -> None:
+    """The caller of a tool that failed is told when nothing of it is left."""
+    held.go.set()
+    await engine.load(kit.write(tmp_path / "source", moments.RUN))
+    held.asked, held.go = trio.Event(), trio.Event()
+    outcomes: list[Outcome] = []
+
+    async def call() -> None:
+        outcomes.append(await engine.call("run", {"code": "raise ValueError"}))
+
+    with trio.fail_after(60):
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(call)
+            await held.asked.wait()
+            for _ in range(100):
+                await trio.lowlevel.checkpoint()
+            assert (outcomes, kit.call_receipts(tmp_path / "state")) == ([], [])
+            held.go.set()
+    assert [outcome.reason for outcome in outcomes] == ["tool_error.exception"]
+    assert len(kit.call_receipts(tmp_path / "state")) == 1
+
+
+async def test_the_engines_end_waits_for_it(tmp_path: Path) -> None:
+    """An engine that is left with the answer in hand leaves no process, and a journal with the receipt."""
+    below = []
+    async with Engine(state_dir=tmp_path / "state") as engine:
+        outcome = await moments.run(engine, tmp_path / "source", "value = 1")
+        below += moments.Tree(engine).all()
+    assert moments.living(below) == []
+    receipt = await outcome.concluded()
+    assert kit.call_receipts(tmp_path / "state") == [dict(receipt)]
+
+
+async def test_what_would_not_end_is_told_to_who_asks_and_who_closes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The answer is there and stays; the receipt, the one who waits for it and the one who closes the engine are told."""
+    monkeypatch.setattr(native, "_CLOSE_SECONDS", 0.2)
+    monkeypatch.setattr(reaper, "GRACE_SECONDS", 0.2)
+    below = []
+    with trio.fail_after(60), pytest.raises(HostError) as closing:  # noqa: PT012 - it is raised where the block is left
+        async with Engine(state_dir=tmp_path / "state") as engine:
+            await moments.run(engine, tmp_path, "value = 1")
+            below += moments.Tree(engine).all()
+            with monkeypatch.context() as patch:
+                patch.setattr(native, "_kill", lambda pidfd: None)
+                hanging = "import threading\nthreading.Thread(target=threading.Event().wait).start()\nvalue = 2"
+                outcome = await engine.call("run", {"code": hanging + "\nos._exit = lambda status: threading.Event().wait()"})
+                assert (outcome.reason, outcome.value) == ("ok.done", 2)
+                with pytest.raises(HostError) as asking:
+                    await outcome.concluded()
+    assert [caught.value.code for caught in (asking, closing)] == ["engine_failed.not_clean"] * 2
+    await moments.wait_gone(below)

@@ -1,0 +1,128 @@
+"""Workers made ahead of the first call."""
+
+from pathlib import Path
+
+import pytest
+import trio
+
+from engine.errors import EngineError
+from engine.host import Engine
+from tests import kit, moments
+
+RISKY = """
+from engine import tool
+
+@tool(effect="write", description="d", dangerous=True)
+def risky() -> str:
+    return "done"
+"""
+
+
+async def test_the_first_call_finds_a_worker(engine: Engine, tmp_path: Path) -> None:
+    """It waits with its child before the call, and serves it; reading the declarations left none behind."""
+    await engine.load(kit.write(tmp_path, moments.RUN))
+    with trio.fail_after(30):
+        assert moments.Tree(engine).firsts == []
+        await engine.warm("echo")
+        tree = moments.Tree(engine)
+        (seat,) = engine._pool.idle
+        assert seat.spare is not None
+        assert (len(tree.firsts), len(tree.children), seat.spare.ready.is_set()) == (1, 1, True)
+        await moments.assert_works(engine)
+        assert moments.Tree(engine).firsts == tree.firsts
+
+
+async def test_as_many_as_asked_within_the_bounds(engine: Engine, tmp_path: Path) -> None:
+    """Two, then two again, then more than the policy has for one tool; tools of one source share them."""
+    await engine.load(kit.write(tmp_path, moments.RUN))
+    found = []
+    with trio.fail_after(30):
+        for jails in (2, 2, 3, 100):
+            await engine.warm("echo", "run", jails=jails)
+            found.append((len(engine._pool.idle), len(moments.Tree(engine).children)))
+    assert found == [(2, 2), (2, 2), (3, 3), (4, 4)]
+
+
+async def test_a_tenants_worker_is_its_own(engine: Engine, tmp_path: Path) -> None:
+    """What was made for one tenant serves that one."""
+    await engine.load(kit.write(tmp_path, moments.RUN))
+    with trio.fail_after(30):
+        await engine.warm("echo", tenant="one")
+        firsts = moments.Tree(engine).firsts
+        await (await engine.call("echo", {"word": "x"}, tenant="one")).concluded()
+        assert moments.Tree(engine).firsts == firsts
+        await (await engine.call("echo", {"word": "x"}, tenant="two")).concluded()
+        assert len(moments.Tree(engine).firsts) == 2
+
+
+async def test_an_idle_worker_of_another_makes_room(engine: Engine, tmp_path: Path) -> None:
+    """One in all: the one that was warmed before is ended."""
+    policy = moments.policy(tmp_path, {"pool": {"jails": 1, "total": 1}})
+    await engine.load(kit.write(tmp_path / "source", moments.RUN), policy=policy)
+    with trio.fail_after(30):
+        for tenant in ("one", "two"):
+            await engine.warm("echo", tenant=tenant)
+            assert [seat.claim.tenant for seat in engine._pool.idle] == [tenant]
+            assert len(moments.Tree(engine).firsts) == 1
+
+
+@pytest.mark.parametrize(
+    ("source", "tool", "tables", "code"),
+    [
+        (moments.RUN, "absent", {}, "refused.unknown_tool"),
+        (RISKY, "risky", {"grants": {}}, "refused.not_granted"),
+        (moments.RUN, "echo", {"limits": {"start": "1 ms"}}, "refused.start_failed"),
+        (moments.CALLED + moments.RUN + "\nif CALLED:\n    raise ValueError('not today')\n", "echo", {}, "tool_error.import"),
+    ],
+)
+async def test_it_refuses_what_a_call_would_be_refused_with(
+    engine: Engine, tmp_path: Path, source: str, tool: str, tables: dict[str, dict[str, object]], code: str
+) -> None:
+    """With the code that the call gives as its outcome."""
+    policy = moments.policy(tmp_path, tables)
+    if "grants" in tables:
+        with policy.open("a", encoding="utf-8") as file:
+            file.write('effects = { value = ["read"], reason = "a test needs it so" }\n')
+    await engine.load(kit.write(tmp_path / "source", source), policy=policy)
+    with trio.fail_after(30):
+        with pytest.raises(EngineError) as caught:
+            await engine.warm(tool)
+        outcome = await engine.call(tool, {"word": "x"} if tool == "echo" else {})
+    assert (caught.value.code, outcome.reason) == (code, code)
+
+
+async def test_nothing_is_called_so_nothing_is_approved(engine: Engine, tmp_path: Path) -> None:
+    """A dangerous tool can be made ready; its call still needs approval."""
+    await engine.load(kit.write(tmp_path, RISKY))
+    with trio.fail_after(30):
+        await engine.warm("risky")
+        assert (await engine.call("risky", {})).reason == "refused.approval"
+        assert (await engine.call("risky", {}, approved=True)).value == "done"
+
+
+@pytest.mark.parametrize("jails", [0, -1, True, "2"])
+async def test_how_many_is_a_number(engine: Engine, tmp_path: Path, jails: int) -> None:
+    """From one on."""
+    await engine.load(kit.write(tmp_path, moments.RUN))
+    with pytest.raises(EngineError) as caught:
+        await engine.warm("echo", jails=jails)
+    assert caught.value.code == "refused.request"
+
+
+async def test_the_end_of_the_engine_ends_it(tmp_path: Path) -> None:
+    """Whoever still waits for workers is told, and nothing is left of them."""
+    told: list[str] = []
+
+    async def warm(engine: Engine) -> None:
+        try:
+            await engine.warm("echo", jails=4)
+        except EngineError as error:
+            told.append(error.code)
+
+    with trio.fail_after(30):
+        async with trio.open_nursery() as nursery, kit.clean_engine(tmp_path / "state") as engine:
+            await engine.load(kit.write(tmp_path, moments.RUN))
+            nursery.start_soon(warm, engine)
+            while not engine._pool.living:
+                await trio.lowlevel.checkpoint()
+    assert told == ["cancelled.shutdown"]

@@ -1,0 +1,203 @@
+"""State that is kept between calls stays with the tool whose it is: an author who means harm gains the next call of the same key, no more.
+
+Under ``snapshot`` the author's import runs in the jail's first process, and under ``warm`` all calls run in one. Neither is a way out
+of the jail, into another's answer, or past the jail's end.
+"""
+
+import os
+from pathlib import Path
+
+import pytest
+import trio
+
+from engine.host import Engine
+from engine.policy.model import Freshness
+from tests import kit, levels, moments
+from tests.attempts import given, source
+
+# true in a call and false while a source is described: that policy grants fewer descriptors
+CALLED = "import resource, struct, sys, time\nCALLED = resource.getrlimit(resource.RLIMIT_NOFILE)[0] > 64\n"
+TAKES_OVER = """
+real, forks = os.fork, 0
+def fork():
+    global forks
+    forks += 1
+    if forks > 1:
+        ACT
+    return real()
+if CALLED:
+    os.fork = fork
+"""
+# what is done in the first process when it is to fork a call's child; the first fork only tries whether it can
+TAKEN_OVER = {
+    "be the child itself": "return 0",
+    "claim to have forked": "return os.getpid()",
+    "raise": "raise SystemExit",
+    "end": "os._exit(0)",
+    "leave a process that stays": """if real() == 0:
+            time.sleep(1000)""",
+    "leave a process that talks to the supervisor": """if real() == 0:
+            while True:
+                tried(os.write, 3, struct.pack("<cQiQQQ", b"X", forks, 0, 1, 1, 1))
+                tried(os.write, 3, b"X")
+                time.sleep(0.01)""",
+    "leave a process that answers in the child's place": """if real() == 0:
+            pack = sys.modules["guest.wire"].pack
+            frames = b"\\x01" + pack(16, ["sha256:" + "0" * 64]) + pack(23, ["forged"])
+            while True:
+                for number in range(4, 40):
+                    tried(os.write, number, frames)
+                time.sleep(0.01)""",
+}
+
+
+@pytest.mark.parametrize("what", TAKEN_OVER)
+async def test_an_import_that_takes_over_the_first_process(engine: Engine, tmp_path: Path, what: str) -> None:
+    """Each call of it ends with a verdict and says nothing but its own; another tenant's are answered right; its jail's end ends it all."""
+    policy = levels.policy(tmp_path / "policy", Freshness.SNAPSHOT, {"limits": {"threads": 8}})
+    before = CALLED + TAKES_OVER.replace("ACT", TAKEN_OVER[what])
+    await engine.load(kit.write(tmp_path / "bad", source("return 'its own'", before)), policy=policy)
+    await engine.load(kit.write(tmp_path / "good", moments.RUN), policy=policy)
+    seen = []
+    with trio.fail_after(120):
+        for number in range(3):
+            outcome = await engine.call("attempt", given(), tenant="bad", timeout_ms=5000)
+            assert (outcome.status != "engine_failed", outcome.value) in ((True, None), (True, "its own"), (True, "forged"))
+            tree = moments.Tree(engine)
+            seen += [*tree.monitors, *tree.firsts, *tree.children, *moments.below(tree.children)]
+            good = await engine.call("run", {"code": f"value = {number}"}, tenant="good")
+            assert (good.reason, good.value) == ("ok.done", number)
+            await good.concluded()
+        await engine.unload("")
+        await moments.wait_gone(seen)
+    assert moments.living(moments.Tree(engine).all()) == [moments.Tree(engine).launcher]
+
+
+REACHES = """
+import signal
+def connect():
+    import _socket
+    return _socket.socket(2, 1).connect_ex(("127.0.0.1", 9)) >= 0
+REACHED = {
+    "read": tried(read, CANARY),
+    "write": tried(write, MARKER),
+    "run": tried(os.posix_spawn, "/bin/true", ["true"], {}),
+    "socket": tried(connect),
+    "signal": tried(os.kill, SUPERVISOR, 0),
+    "look": tried(os.listdir, "/proc"),
+}
+"""
+
+
+async def test_an_import_in_the_first_process_stands_behind_the_wall(engine: Engine, tmp_path: Path) -> None:
+    """It reads no file of the host, writes none, runs nothing, opens no socket, reaches no process; the same lines do, without the wall."""
+    canary = tmp_path / "canary"
+    canary.write_text("a canary")
+    before = f"CANARY, MARKER, SUPERVISOR = {str(canary)!r}, {str(tmp_path / 'marker')!r}, {os.getpid()}\n{REACHES}"
+    place = kit.write(tmp_path / "jailed", source("return [os.getpid(), REACHED]", f"FIRST = os.getpid()\n{before}"))
+    await engine.load(place, policy=levels.policy(tmp_path / "policy", Freshness.SNAPSHOT))
+    found = (await engine.call("attempt", given())).value
+    assert found[1] == {
+        "read": ["refused", "ENOENT"],
+        "write": ["refused", "ENOENT"],
+        "run": ["refused", "EPERM"],
+        "socket": ["refused", "EACCES"],
+        "signal": ["refused", found[1]["signal"][1]],
+        "look": ["refused", "ENOENT"],
+    }
+    assert found[1]["signal"][1] in ("EPERM", "ESRCH")
+    assert not (tmp_path / "marker").exists()
+    bare = kit.bare(tmp_path / "bare", source("return REACHED", before), "attempt", given()).value
+    assert {how[0] for how in bare.values()} == {"done"}
+
+
+FORKS = """
+made = 0
+if CALLED:
+    os.set_blocking(1, True)
+    try:
+        while made < 500:
+            if os.fork() == 0:
+                time.sleep(1000)
+            made += 1
+    except OSError:
+        pass
+    print(made)
+    print(*(resource.getrlimit(getattr(resource, "RLIMIT_" + name)) for name in ("FSIZE", "NOFILE", "NPROC")))
+"""
+
+
+async def test_an_import_in_the_first_process_is_bounded(engine: Engine, tmp_path: Path) -> None:
+    """It can fork, as nothing else in a jail can: no more than a call and its spare could have threads; and they are its jail's end."""
+    policy = levels.policy(tmp_path / "policy", Freshness.SNAPSHOT, {"limits": {"threads": 8, "descriptors": 100, "scratch": "1 MiB"}})
+    await engine.load(kit.write(tmp_path, source("return 1", CALLED + FORKS)), policy=policy)
+    with trio.fail_after(60):
+        outcome = await engine.call("attempt", given())
+        assert (outcome.reason, outcome.lines[0].split(":")[0]) == ("tool_error.import", "BlockingIOError")  # nor can it be forked any more
+        made, limits = outcome.stdout.splitlines()
+        tasks = 2 * (8 + 4)
+        assert 0 < int(made) <= tasks
+        size, descriptors, processes = [int(number.strip("(),").split(",")[0]) for number in limits.split(" ")[::2]]
+        assert (size, descriptors) == (1 << 20, 164)
+        assert processes <= tasks
+        assert moments.living(moments.Tree(engine).all()) == [moments.Tree(engine).launcher]
+
+
+LATE = """
+import threading
+def later():
+    import time
+    time.sleep(0.05)
+    forge(frame(23, 'in advance'))
+threading.Thread(target=later).start()
+value = 'first'
+"""
+
+
+async def test_an_answer_in_advance_is_none(engine: Engine, tmp_path: Path) -> None:
+    """A thread that a warm call leaves writes an answer before there is a call: that one ends as a violation, and its jail with it."""
+    await engine.load(kit.write(tmp_path, moments.RUN), policy=levels.policy(tmp_path / "policy", Freshness.WARM))
+    with trio.fail_after(60):
+        first = await engine.call("run", {"code": LATE})
+        await first.concluded()
+        jail, child = await levels.waiting(engine)
+        await child.wait()
+        second = await engine.call("echo", {"word": "own"})
+        assert (first.value, second.reason, second.value) == ("first", "violation.protocol", None)
+        await second.concluded()
+        assert jail.dead()
+        await moments.assert_works(engine)
+
+
+@pytest.mark.parametrize("late", ["frame(23, 'second')", "frame(24, 'exception', 'E', 'm')", "b'\\0'"], ids=["result", "failure", "byte"])
+async def test_what_follows_an_answer_ends_the_jail(engine: Engine, tmp_path: Path, late: str) -> None:
+    """In one piece with the answer: the call has its answer, its receipt the violation, and the next call none of either."""
+    await engine.load(kit.write(tmp_path, moments.RUN), policy=levels.policy(tmp_path / "policy", Freshness.WARM))
+    with trio.fail_after(60):
+        await moments.assert_works(engine)
+        await (await engine.call("echo", {"word": "x"})).concluded()
+        jail, _ = await levels.waiting(engine)
+        first = await engine.call("run", {"code": f"forge(frame(23, 'first') + {late})\nimport time\ntime.sleep(1000)"})
+        receipt = await first.concluded()
+        assert (first.reason, first.value, receipt["violations"]) == ("ok.done", "first", ["the worker sent something after its answer"])
+        assert jail.dead()
+        await moments.assert_works(engine)
+
+
+@pytest.mark.parametrize("level", [Freshness.SNAPSHOT, Freshness.WARM])
+async def test_a_rotated_secret_finds_no_old_state(
+    engine: Engine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, level: Freshness
+) -> None:
+    """What was imported, or is kept, with one value of a credential serves no call with another; the control keeps value and state."""
+    text = 'from engine import tool\nimport os, random\nTOKEN = random.random()\n\n@tool(effect="read", credentials=["openai"])\n'
+    text += 'def ask() -> list[str]:\n    """d"""\n    return [os.environ["OPENAI_API_KEY"], str(TOKEN)]\n'
+    place = levels.policy(tmp_path / "policy", level)
+    place.write_text(place.read_text() + '[grants]\ncredentials = { value = ["openai"], reason = "a test" }\n')
+    await engine.load(kit.write(tmp_path, text), policy=place)
+    found = []
+    with trio.fail_after(60):
+        for value in ("sk-one-0123456789abcdef", "sk-one-0123456789abcdef", "sk-two-0123456789abcdef"):
+            monkeypatch.setenv("OPENAI_API_KEY", value)
+            found.append((await engine.call("ask", {})).value)
+    assert [key for key, _ in found] == ["sk-one-0123456789abcdef"] * 2 + ["sk-two-0123456789abcdef"]
+    assert found[0][1] == found[1][1] != found[2][1]
