@@ -225,7 +225,8 @@ def _part(subject: Subject, *, quick: bool, seconds: float) -> Mapping[str, Any]
 
 
 def last_words(said: str) -> str:
-    """The last line of a trace that says something, without the frame that groups of exceptions are drawn in."""
+    """The last line of a trace that says something, without the frame that groups of exceptions are drawn in and without our own path."""
+    said = said.replace(f"{PROJECT}/", "")
     lines = [" ".join(line.strip(" |+-").split()) for line in said.splitlines()]
     return next((line[:200] for line in reversed(lines) if line), "nothing said")
 

@@ -46,7 +46,7 @@ class Conclusion:
         self.digest_later: Callable[[], Awaitable[str]] | None = None  # the same, of a large value
         self._wall_ms = 0.0
         self._cpu_ms: float | None = None  # asked of the living child
-        self._goes_on = False  # the child, to its next call
+        self._goes_on: bool | None = None  # whether the child does, to its next call; None before it is decided
         self._violations: list[str] = []
         self._done = trio.Event()
         self._receipt: Mapping[str, Any] = MappingProxyType({})
@@ -105,15 +105,14 @@ class Conclusion:
 
     async def _leave(self) -> None:
         """The child is buried, its output taken, its jail given back or ended."""
-        seat, spare, verdict = self.seat, self.spare, self.settlement.verdict
+        seat, spare = self.seat, self.spare
         if seat is None:
             return
         healthy = False
         try:
             if spare is not None:
                 await spare.give_up()
-                answered_otherwise = verdict is not None and verdict.code != "ok.done"  # else it was decided before
-                if self._goes_on or (answered_otherwise and self._kept()):
+                if self._kept():
                     healthy = True
                 elif spare.child is not None:
                     self.end = self.end or spare.end or await reaper.reap(seat.jail, spare.child)
@@ -129,6 +128,9 @@ class Conclusion:
         seat, spare, verdict = self.seat, self.spare, self.settlement.verdict
         if seat is None or spare is None or verdict is None or seat.recipe.freshness is Freshness.FRESH:
             return False
+        if self._goes_on is not None:
+            return self._goes_on
+        self._goes_on = False
         if (following := warm.following(spare, seat.recipe, verdict)) is not None:
             seat.spare, self._goes_on = following, True
             self._cpu_ms = round((following.used - spare.used) * 1000, 3)

@@ -127,7 +127,7 @@ class TestDeclared:
         outcome = await engine.call("outer", {"name": "fail", "arguments": {}})
         assert outcome.reason == "tool_error.exception"
         assert outcome.lines == ("HostCallError: tool_error.exception: ValueError: inner canary",)
-        assert [one["verdict"]["reason"] for one in await journal(engine, tmp_path / "state")] == ["tool_error.exception", "tool_error.exception"]
+        assert [one["verdict"]["reason"] for one in await journal(engine, tmp_path / "state")] == ["tool_error.exception"] * 2
 
     async def test_a_large_value_comes_through(self, engine: Engine, tmp_path: Path) -> None:
         """A result at its bound fits into the reply; the outer tool returns it again."""

@@ -376,12 +376,11 @@ class TestRequests:
     async def test_limits_left_out_are_the_policys(self, engine: Engine, tmp_path: Path) -> None:
         """The control: none, nothing in particular, and less than granted all run; the receipt says which held."""
         await engine.load(kit.write(tmp_path, FORM))
-        usual = await engine.call("form", {"place": "x"}, timeout_ms=None, limits=None)
-        held = (await usual.concluded())["limits"]
-        assert (usual.reason, held["wall_ms"], held["memory_bytes"]) == ("ok.done", 30_000, 256 << 20)
-        less = await engine.call("form", {"place": "x"}, timeout_ms=29_000, limits={"memory": "128 MiB", "wall": "20 s"})
-        held = (await less.concluded())["limits"]
-        assert (less.reason, held["wall_ms"], held["memory_bytes"]) == ("ok.done", 20_000, 128 << 20)
+        less: dict[str, Any] = {"timeout_ms": 29_000, "limits": {"memory": "128 MiB", "wall": "20 s"}}
+        for options, wall, memory in (({"timeout_ms": None, "limits": None}, 30_000, 256 << 20), (less, 20_000, 128 << 20)):
+            outcome = await engine.call("form", {"place": "x"}, **options)
+            held = (await outcome.concluded())["limits"]
+            assert (outcome.reason, held["wall_ms"], held["memory_bytes"]) == ("ok.done", wall, memory)
 
     @pytest.mark.parametrize("approved", [False, "false", "no", 1, object()], ids=str)
     async def test_only_a_true_approval_approves(self, engine: Engine, tmp_path: Path, approved: Any) -> None:

@@ -71,6 +71,7 @@ def test_one_wrong_answer_takes_all_numbers_away() -> None:
     [
         ("raise SystemExit(3)", "ended with 3: nothing said"),
         ("raise ValueError('no  such\\tthing')", "ended with 1: ValueError: no such thing"),
+        (f"raise OSError({str(harness.HERE / 'x.py')!r})", "ended with 1: OSError: bench/x.py"),
         ("raise ExceptionGroup('all', [OSError('inner')])", "ended with 1: OSError: inner"),
         ("print('words')", "it told no JSON document"),
         ("print('[]')", "it told something else than an object"),

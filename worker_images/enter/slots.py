@@ -17,6 +17,7 @@ import time
 from enter.kernel import Step
 
 _PREFIX = "stockade-"
+_TRIES = 50  # a sweep holds a lock for some ten us
 _DYING_SECONDS = 1.0  # a SIGKILL takes about 2 ms
 _V1 = {"memory": "memory.limit_in_bytes", "pids": "pids.max"}  # cgroups(7)
 _V2 = {"memory": "memory.max", "pids": "pids.max"}
@@ -61,9 +62,7 @@ def make_cgroups(folders: dict[str, str], limits: dict[str, int], number: int) -
         for name in sorted(limits):
             place = f"{folders[name]}/{_PREFIX}{os.getpid()}-{number}"
             if place not in made:
-                os.mkdir(place)
-                made[place] = os.open(place, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-                fcntl.flock(made[place], fcntl.LOCK_EX | fcntl.LOCK_NB)
+                made[place] = _owned(place)
             file = _V1[name] if os.path.exists(f"{place}/{_V1[name]}") else _V2[name]
             with open(f"{place}/{file}", "w") as limit:
                 limit.write(str(limits[name]))
@@ -71,6 +70,28 @@ def make_cgroups(folders: dict[str, str], limits: dict[str, int], number: int) -
         give_back(list(made.items()))
         raise Step("make the cgroups", error.errno or 0, error.strerror or "") from None
     return list(made.items())
+
+
+def _owned(place: str) -> int:
+    """Make the cgroup; the descriptor whose lock owns it. Raises OSError."""
+    for _ in range(_TRIES):
+        try:
+            os.mkdir(place)
+        except FileExistsError:
+            pass  # a dead launcher's, if its lock is free
+        try:
+            descriptor = os.open(place, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        except FileNotFoundError:
+            continue  # the sweep of another launcher came before the lock
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            if os.path.exists(place) and os.path.samestat(os.fstat(descriptor), os.stat(place)):
+                return descriptor
+        except (BlockingIOError, FileNotFoundError):
+            pass  # it is being swept
+        os.close(descriptor)
+        time.sleep(0.001)
+    raise OSError(errno.EBUSY, "other launchers sweep it away, or own one of that name")
 
 
 def give_back(cgroups: list[tuple[str, int]]) -> bool:
