@@ -17,7 +17,7 @@ from typing import Any
 
 import trio
 
-from engine import errors
+from engine import errors, spelling
 from engine.outcome import Outcome, Settlement, Usage, Verdict
 from engine.policy.model import Freshness
 from engine.preparing import LoadedTool, Prepared
@@ -27,6 +27,7 @@ from engine.supervision import reaper, warm
 from engine.supervision.pool import Pool, Seat
 from engine.supervision.pump import Pump
 from engine.supervision.spare import Spare
+from engine.wire.framing import RemoteFault
 from engine.worker.base import End
 
 
@@ -76,7 +77,7 @@ class Conclusion:
             with trio.CancelScope(shield=True):
                 await self._leave()
                 if self.digest_later is not None:
-                    self.digest = await self.digest_later()
+                    self.digest = await self._late_digest(self.digest_later)
         except errors.HostError as error:  # said on the receipt, and louder than the outcome
             self._violations += error.lines
             self._problem = error
@@ -122,6 +123,12 @@ class Conclusion:
                     healthy = self._healthy()
         finally:
             await self._pool.give_back(seat, healthy=healthy)
+
+    async def _late_digest(self, digest: Callable[[], Awaitable[str]]) -> str:
+        try:
+            return await digest()
+        except RemoteFault:  # the process that was to say it died, after it had said that the value is sound
+            return spelling.digest(self.value)
 
     def _kept(self) -> bool:
         """Hand the child on to the next call when it may serve one; and ask it what it used, when nobody else can be asked later."""

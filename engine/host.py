@@ -285,6 +285,8 @@ class Engine:
             await conclusion.run()
         except HostError as error:  # whoever asks for the receipt is told, and so is whoever closes the engine
             self._unclean += error.lines
+        except Exception as error:  # a bug of ours in the end of one call is no reason to end everybody's
+            self._unclean.append(f"{type(error).__name__} while a call was concluded")
         finally:
             self._concluding -= 1
             self._buried.set()

@@ -278,6 +278,9 @@ class Pool:
             start.error = error
             if start.ahead and not isinstance(error, EngineError):
                 self._unclean.append(f"{type(error).__name__} while a worker was made ahead of need")
+        except BaseException:  # the engine's own tasks are being cancelled: whoever closes it still waits for the last jail
+            self._settled.set()
+            raise
         finally:
             self._stock.started(start.claim)
             self._starts.discard(start)

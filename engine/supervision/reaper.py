@@ -21,6 +21,8 @@ async def reap(jail: Jail, child: NativeChild, *, leave_seconds: float = 0.0) ->
     """How the child ended; afterwards nothing of it is alive. It may leave by itself first. Shielded, within two graces."""
     with trio.CancelScope(shield=True):
         end = await jail.bury(child, leave_seconds) if leave_seconds else None
+        if end is None and leave_seconds and child.gone():
+            end = await jail.bury(child, GRACE_SECONDS)  # by itself: only the word on how is late, on a host that is busy
         if end is not None:
             return end
         child.kill()

@@ -33,6 +33,8 @@ class Upkeep:
         """End the jails that are broken, that nobody used for as long as their policy keeps them, or that failed beside others."""
         now = trio.current_time()
         for seat in self._pool.idle:
+            if seat not in self._pool.idle:
+                continue  # a call has it by now: ending the ones before it took a while
             if seat.broken() or self._superfluous(seat, now) or self._failed(seat):
                 await self._pool.retire(seat)
 

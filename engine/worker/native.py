@@ -94,6 +94,8 @@ class NativeChild:
 
     def read(self) -> bytes | None:
         """As in ``base.Child``. Descriptors that the worker tries to send along are closed by the kernel: plain recv takes none."""
+        if self._epoll.closed:  # its jail was ended to end it
+            return b""
         try:
             return self.channel.recv(_READ_BYTES)
         except BlockingIOError:
@@ -165,6 +167,7 @@ class Jail:
         self._children: dict[int, NativeChild] = {}
         self._numbers = iter(range(1, 1 << 62))
         self._number = 0
+        self._reading = trio.Lock()
         self.enforced: Mapping[str, int] = {}
         self.holds_tool = False  # its first process has imported it, and its children find it there
         self._scratch: Path | None = None
@@ -247,9 +250,10 @@ class Jail:
             if child.pidfd >= 0 and not child.gone():
                 await trio.lowlevel.wait_readable(child.pidfd)
             while child.end is None and not self.dead():
-                self._records()
-                if child.end is None:
-                    await trio.lowlevel.wait_readable(self._control)
+                async with self._reading:  # the next child may die while the last one is buried, and records come for both
+                    self._records()
+                    if child.end is None:
+                        await trio.lowlevel.wait_readable(self._control)
         if child.end is None and self.dead() and (child.pidfd < 0 or child.gone()):
             child.end = End(status=None)
         if child.end is not None:

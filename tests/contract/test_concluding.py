@@ -112,3 +112,43 @@ async def test_what_would_not_end_is_told_to_who_asks_and_who_closes(tmp_path: P
                     await outcome.concluded()
     assert [caught.value.code for caught in (asking, closing)] == ["engine_failed.not_clean"] * 2
     await moments.wait_gone(below)
+
+
+async def test_a_burial_that_takes_longer_than_both_graces_ends_that_jail_alone(
+    engine: Engine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As on a host without a moment to spare: the answer stands, the jail is ended for it, and the next call works."""
+    await moments.run(engine, tmp_path / "source", "value = 1")
+    with trio.fail_after(60):
+        for _ in range(5):
+            with monkeypatch.context() as patch:
+                patch.setattr(reaper, "GRACE_SECONDS", 0.0)
+                outcome = await engine.call("echo", {"word": "x"})
+                receipt = await outcome.concluded()
+            assert (outcome.reason, receipt["verdict"]["reason"]) == ("ok.done", "ok.done")
+            await moments.assert_works(engine)
+
+
+async def test_two_are_buried_in_one_jail_at_once(engine: Engine, tmp_path: Path) -> None:
+    """The next child may die while the last one is buried: each burial gets its own record, whichever comes first."""
+    await engine.load(kit.write(tmp_path / "source", moments.RUN))
+    await engine.warm("echo")
+    (seat,) = engine._pool.idle
+    assert seat.spare is not None
+    assert seat.spare.child is not None
+    children = [seat.spare.child, await seat.jail.fork()]
+    ends: dict[int, End | None] = {}
+
+    async def bury(child: NativeChild) -> None:
+        ends[child.number] = await seat.jail.bury(child, 30.0)
+
+    with trio.fail_after(60):
+        async with trio.open_nursery() as nursery:
+            for child in children:
+                nursery.start_soon(bury, child)
+            for _ in range(50):  # both wait
+                await trio.lowlevel.checkpoint()
+            for child in reversed(children):
+                child.kill()
+    assert {number: end is not None and end.status for number, end in ends.items()} == {child.number: 9 for child in children}
+    children[1].close()
