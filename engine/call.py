@@ -88,12 +88,14 @@ class Call:
         try:
             await self._judged(emit)
         except BaseException:
-            await self._conclusion.run()
+            with trio.CancelScope(shield=True):
+                await self._conclusion.run()
             raise
         if self._conclusion.answered():
             later(self._conclusion)
         else:
-            await self._conclusion.run()
+            with trio.CancelScope(shield=True):
+                await self._conclusion.run()
         return self._conclusion.outcome()
 
     async def _judged(self, emit: Emit) -> None:

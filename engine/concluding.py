@@ -71,13 +71,15 @@ class Conclusion:
         return True
 
     async def run(self) -> None:
-        """Leave nothing of the call, then write its receipt. Raises HostError when something would not end."""
+        """Leave nothing of the call, then write its receipt. Raises HostError when something would not end.
+
+        Whoever may be cancelled meanwhile shields it; every wait in it has a bound of its own.
+        """
         self._wall_ms = self._wall_ms or (trio.current_time() - self.started) * 1000
         try:
-            with trio.CancelScope(shield=True):
-                await self._leave()
-                if self.digest_later is not None:
-                    self.digest = await self._late_digest(self.digest_later)
+            await self._leave()
+            if self.digest_later is not None:
+                self.digest = await self._late_digest(self.digest_later)
         except errors.HostError as error:  # said on the receipt, and louder than the outcome
             self._violations += error.lines
             self._problem = error
@@ -112,7 +114,8 @@ class Conclusion:
         healthy = False
         try:
             if spare is not None:
-                await spare.give_up()
+                if not spare.ready.is_set():
+                    await spare.give_up()
                 if self._kept():
                     healthy = True
                 elif spare.child is not None:

@@ -9,8 +9,6 @@ Laws:
 
 import dataclasses
 
-import trio
-
 from engine.supervision.deadline import GRACE_SECONDS
 from engine.wire.framing import RemoteFault
 from engine.worker.base import End
@@ -19,19 +17,19 @@ from engine.worker.native import Jail, NativeChild
 
 async def reap(jail: Jail, child: NativeChild, *, leave_seconds: float = 0.0) -> End:
     """How the child ended; afterwards nothing of it is alive. It may leave by itself first. Shielded, within two graces."""
-    with trio.CancelScope(shield=True):
-        end = await jail.bury(child, leave_seconds) if leave_seconds else None
-        if end is None and leave_seconds and child.gone():
-            end = await jail.bury(child, GRACE_SECONDS)  # by itself: only the word on how is late, on a host that is busy
+    if leave_seconds:
+        end = await jail.bury(child, leave_seconds, shield=True)
+        if end is None and child.gone():  # by itself: only the word on how is late, on a host that is busy
+            end = await jail.bury(child, GRACE_SECONDS, shield=True)
         if end is not None:
             return end
-        child.kill()
-        end = await jail.bury(child, GRACE_SECONDS)
-        if end is None:
-            jail.kill()
-            end = await jail.bury(child, GRACE_SECONDS)
-        if end is None:
-            await jail.close()
+    child.kill()
+    end = await jail.bury(child, GRACE_SECONDS, shield=True)
+    if end is None:
+        jail.kill()
+        end = await jail.bury(child, GRACE_SECONDS, shield=True)
+    if end is None:
+        await jail.close()
     return dataclasses.replace(end or End(status=None), forced=True)
 
 

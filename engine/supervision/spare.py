@@ -82,17 +82,19 @@ class Spare:
         self.used = 0.0  # CPU seconds, by those
         self.used_when_ready = 0.0
         self._said: dict[str, Capture] | None = None  # by the jail's first process, while it imported the tool
-        self._wanted = trio.CancelScope()
+        self._scope = trio.CancelScope()
+        self._given_up = False
         self._watched: tuple[float, float] | None = None  # when it was first looked at while it waited, and its CPU seconds then
 
     async def prepare(self) -> None:
         """Bring it up; never raises but for cancellation, which leaves the child to whoever closes the jail."""
         try:
-            with self._wanted, trio.move_on_after(self._recipe.start_ms / 1000) as scope:
+            self._scope.deadline = trio.current_time() + self._recipe.start_ms / 1000
+            with self._scope:
                 self.verdict = await self._start()
-            if self._wanted.cancelled_caught:
+            if self._scope.cancelled_caught and self._given_up:
                 self.verdict = ("crashed.worker", "the worker was ended before its child was ready")
-            elif scope.cancelled_caught:
+            elif self._scope.cancelled_caught:
                 self.verdict = ("limit_exceeded.start", f"not ready within {self._recipe.start_ms} ms")
             if self.verdict is not None and self.child is not None and self.end is None:
                 self.end = await reaper.reap(self._jail, self.child)  # else it would go on, with whatever it does, until a call asks
@@ -122,7 +124,8 @@ class Spare:
 
     async def give_up(self) -> None:
         """Stop bringing it up; returns when nothing waits on its descriptors any more, at once when it was ready."""
-        self._wanted.cancel()
+        self._given_up = True
+        self._scope.cancel()
         with trio.CancelScope(shield=True):
             await self.ready.wait()
 
@@ -130,7 +133,7 @@ class Spare:
         if self._recipe.freshness is Freshness.SNAPSHOT and not self._jail.holds_tool:
             if (verdict := await self._import()) is not None:
                 return verdict
-        self.child = await self._jail.fork()
+        self.child = await self._jail.fork(seconds=None)
         session = Session(self._recipe.bounds, large_bytes=LARGE_BYTES)
         pump = self.pump = Pump(self.child, session, self._recipe.log_bytes, self._said)
         try:

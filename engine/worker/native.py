@@ -8,6 +8,7 @@ Laws:
 3. A jail that reports less than the policy needs is ended before any source is sent (tests/security/test_promise_enforced.py).
 """
 
+import contextlib
 import os
 import select
 import shutil
@@ -71,9 +72,9 @@ class NativeChild:
         while self._far:
             os.close(self._far.pop())
 
-    async def meet(self, seconds: float, step: str = "lock the child") -> None:
-        """Wait for the first byte and take the pidfd that the kernel puts beside it. Raises HostError."""
-        with trio.move_on_after(seconds):
+    async def meet(self, seconds: float | None, step: str = "lock the child") -> None:
+        """Wait for the first byte and take the pidfd that the kernel puts beside it. Raises HostError; None: within the caller's time."""
+        with contextlib.nullcontext() if seconds is None else trio.move_on_after(seconds):
             await trio.lowlevel.wait_readable(self.channel)
             _, self.pidfd = _with_pidfd(self.channel, 1)
             if self.pidfd >= 0:
@@ -193,13 +194,13 @@ class Jail:
             await jail.close()
             raise
 
-    async def fork(self) -> NativeChild:
-        """As in ``base.Worker``. Raises HostError when the jail is dead or the child does not come up."""
+    async def fork(self, *, seconds: float | None = _CLOSE_SECONDS) -> NativeChild:
+        """As in ``base.Worker``. Raises HostError when the jail is dead or the child does not come up in time; None: the caller's time."""
         child = self._channels()
         try:
             self._request(b"S", child)
             self._children[child.number] = child
-            await child.meet(_CLOSE_SECONDS)
+            await child.meet(seconds)
             return child
         except OSError as error:
             child.close()
@@ -244,9 +245,9 @@ class Jail:
         self._control.sendmsg([_REQUEST.pack(what, child.number, child.slot)], rights)
         child.release_far()
 
-    async def bury(self, child: NativeChild, grace: float) -> End | None:
+    async def bury(self, child: NativeChild, grace: float, *, shield: bool = False) -> End | None:
         """As in ``base.Worker``: the kernel's word that it is gone, then the zygote's on how."""
-        with trio.move_on_after(grace):
+        with trio.CancelScope(deadline=trio.current_time() + grace, shield=shield):
             if child.pidfd >= 0 and not child.gone():
                 await trio.lowlevel.wait_readable(child.pidfd)
             while child.end is None and not self.dead():

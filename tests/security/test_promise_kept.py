@@ -144,23 +144,30 @@ async def test_an_import_in_the_first_process_is_bounded(engine: Engine, tmp_pat
 
 
 LATE = """
-import threading
+import threading, time
 def later():
-    import time
-    time.sleep(0.05)
-    forge(frame(23, 'in advance'))
+    while not os.path.exists('/granted/bell/rung'):
+        time.sleep(0.001)
+    forge(FRAME)
 threading.Thread(target=later).start()
 value = 'first'
 """
 
 
-async def test_an_answer_in_advance_is_none(engine: Engine, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "early", ["frame(23, 'in advance')", "frame(24, 'exception', 'E', 'm')", "b'\\0'"], ids=["result", "failure", "byte"]
+)
+async def test_an_answer_in_advance_is_none(engine: Engine, tmp_path: Path, early: str) -> None:
     """A thread that a warm call leaves writes an answer before there is a call: that one ends as a violation, and its jail with it."""
-    await engine.load(kit.write(tmp_path, moments.RUN), policy=levels.policy(tmp_path / "policy", Freshness.WARM))
+    bell = tmp_path / "bell"
+    bell.mkdir()
+    policy = levels.policy(tmp_path / "policy", Freshness.WARM, {"grants.folders": {"bell": bell}})
+    await engine.load(kit.write(tmp_path, moments.RUN), policy=policy)
     with trio.fail_after(60):
-        first = await engine.call("run", {"code": LATE})
+        first = await engine.call("run", {"code": LATE.replace("FRAME", early)})
         await first.concluded()
         jail, child = await levels.waiting(engine)
+        (bell / "rung").touch()
         await child.wait()
         second = await engine.call("echo", {"word": "own"})
         assert (first.value, second.reason, second.value) == ("first", "violation.protocol", None)
