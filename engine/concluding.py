@@ -55,10 +55,7 @@ class Conclusion:
         self._problem: errors.HostError | None = None
 
     def answered(self) -> bool:
-        """Whether the verdict is ok and stands behind a wall: then the child is killed at once, and its jail's next one is made.
-
-        One that goes on to the next call is neither killed nor replaced.
-        """
+        """Whether the verdict is ok and stands behind a wall: then the child is killed at once, unless it goes on to the next call."""
         verdict = self.settlement.verdict
         if verdict is None or verdict.code != "ok.done" or self.seat is None or self.spare is None or self.spare.child is None:
             return False
@@ -67,7 +64,6 @@ class Conclusion:
         self._wall_ms = (trio.current_time() - self.started) * 1000
         if not self._kept():
             self.spare.child.kill()
-        self._pool.refill(self.seat)
         return True
 
     async def run(self) -> None:
@@ -76,6 +72,8 @@ class Conclusion:
         Whoever may be cancelled meanwhile shields it; every wait in it has a bound of its own.
         """
         self._wall_ms = self._wall_ms or (trio.current_time() - self.started) * 1000
+        if self.seat is not None and self._healthy():
+            self._pool.refill(self.seat)  # while this one is buried
         try:
             await self._leave()
             if self.digest_later is not None:

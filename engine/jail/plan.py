@@ -18,7 +18,7 @@ from engine.errors import HostError
 from engine.jail import bpf, syscalls
 from engine.jail.facts import UIDS, HostFacts, Way
 from engine.outcome import error_for
-from engine.policy.model import Mode
+from engine.policy.model import Freshness, Mode
 from engine.policy.resolve import Resolved
 
 # Landlock file rights by bit (landlock(7)); 13 came with ABI 2, 14 with 3, 15 with 5
@@ -221,7 +221,8 @@ def _cgroup_limits(resolved: Resolved, facts: HostFacts) -> dict[str, int]:
     """Above what rlimits and tmpfs already hold for a call and its spare, so that a clean error comes first; catches the rest."""
     limits = resolved.limits
     tasks = limits.threads + _OTHERS if _unbound(facts) else 2 * limits.threads + 8
-    wanted = {"memory": 2 * (limits.memory_bytes + limits.scratch_bytes) + (64 << 20), "pids": tasks}
+    holders = 3 if resolved.freshness is Freshness.SNAPSHOT else 2  # of memory: the process that imported for both is the third
+    wanted = {"memory": holders * limits.memory_bytes + 2 * limits.scratch_bytes + (64 << 20), "pids": tasks}
     return {name: amount for name, amount in wanted.items() if name in facts.cgroups}
 
 

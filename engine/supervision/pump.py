@@ -56,6 +56,8 @@ class Capture:
 
     def text(self) -> str:
         """What was kept, as text that ends with a whole character."""
+        if not self._data:
+            return ""
         return codecs.getincrementaldecoder("utf-8")("replace").decode(bytes(self._data), final=self.total <= self.cap)
 
 
@@ -89,7 +91,7 @@ class Pump:
     def refuse_early(self) -> None:
         """Look at what a child that should wait has sent. Raises RemoteFault: nothing may come before the call."""
         # security: a thread of the tool's import could else answer a call that was not made yet
-        if data := self._child.read():
+        if "channel" in self._child.ready() and (data := self._child.read()):
             self.session.feed(data)
             self.session.next()
             raise RemoteFault("violation.protocol", "the worker sent something before its call")

@@ -61,6 +61,12 @@ class TestRefusals:
         assert made(protections=wanted).needed[f"{kind}_cgroup"] == 1
         assert made(host(cgroups=frozenset())).order["cgroup_limits"] == {}
 
+    def test_a_memory_cgroup_has_room_for_all_who_may_hold_memory(self) -> None:
+        """A call and its spare, and under snapshot the process that imported for them: each may fill its own limit before the cgroup's."""
+        room = {level: made(freshness=level).order["cgroup_limits"]["memory"] for level in Freshness}
+        usual = 2 * (256 + 64) + 64 << 20
+        assert room == {Freshness.FRESH: usual, Freshness.SNAPSHOT: usual + (256 << 20), Freshness.WARM: usual}
+
     @pytest.mark.parametrize("name", plans._ALWAYS)
     def test_a_part_of_the_wall_that_cannot_be_left_out_refuses(self, name: str) -> None:
         """No policy can ask this worker kind for a wall without it, by a zero or by silence."""
