@@ -116,17 +116,16 @@ class Pump:
                 if self.session.state is State.ANSWERED:
                     self.take_outputs()  # what it printed before its answer is bounded, however the reads fell
                 return message
-            if not self._read():
+            if not self._read(self._child.ready(self._moment())):
                 if self._closed:
                     raise Closed(self.session.eof())
-                if not self._seen_at_once():
-                    await self._child.wait()
-                    self._owes_a_turn = False
+                await self._child.wait()
+                self._owes_a_turn = False
 
-    def _seen_at_once(self) -> bool:
-        """Whether the child had something while we waited a moment without the event loop: once a call, and only when nobody else waits."""
+    def _moment(self) -> float:
+        """How long to wait for the child without the event loop: a moment once a call, when nobody else waits; else not at all."""
         alone, self.alone = self.alone, _never
-        return alone() and trio.lowlevel.current_statistics().tasks_runnable == 0 and bool(self._child.ready(_MOMENT_SECONDS))
+        return _MOMENT_SECONDS if alone() and trio.lowlevel.current_statistics().tasks_runnable == 0 else 0.0
 
     def take_outputs(self) -> None:
         """All that was printed until now. Raises RemoteFault when it is more than the cap."""
@@ -148,9 +147,8 @@ class Pump:
             return fault.line
         return None
 
-    def _read(self) -> bool:
-        """Read once from each descriptor; says whether the channel gave something."""
-        ready = self._child.ready()
+    def _read(self, ready: Collection[str]) -> bool:
+        """Read once from each descriptor that has something; says whether the channel did."""
         self._take_outputs(ready, all_of_it=False)
         gone = "gone" in ready  # asked before reading: what a dead process wrote is all there
         data = self._child.read() if gone or "channel" in ready else None

@@ -168,7 +168,7 @@ class Jail:
         self._children: dict[int, NativeChild] = {}
         self._numbers = iter(range(1, 1 << 62))
         self._number = 0
-        self._reading = trio.Lock()
+        self._listening: trio.Event | None = None
         self.enforced: Mapping[str, int] = {}
         self.holds_tool = False  # its first process has imported it, and its children find it there
         self._scratch: Path | None = None
@@ -248,18 +248,33 @@ class Jail:
     async def bury(self, child: NativeChild, grace: float, *, shield: bool = False) -> End | None:
         """As in ``base.Worker``: the kernel's word that it is gone, then the zygote's on how."""
         with trio.CancelScope(deadline=trio.current_time() + grace, shield=shield):
-            if child.pidfd >= 0 and not child.gone():
+            while child.end is None and self._records():
+                if child.end is None:
+                    await self._record()
+            if child.pidfd >= 0 and not child.gone():  # the record was early, or there will be none
                 await trio.lowlevel.wait_readable(child.pidfd)
-            while child.end is None and not self.dead():
-                async with self._reading:  # the next child may die while the last one is buried, and records come for both
-                    self._records()
-                    if child.end is None:
-                        await trio.lowlevel.wait_readable(self._control)
+            # it was killed just now; several may wait for that
+            while child.end is None and not self.dead():  # noqa: ASYNC110 - the event is a descriptor's, which has one waiter
+                await trio.sleep(0.001)
         if child.end is None and self.dead() and (child.pidfd < 0 or child.gone()):
             child.end = End(status=None)
         if child.end is not None:
             self._children.pop(child.number, None)  # its slot is free; its pipes may still hold output, so they stay open
         return child.end
+
+    async def _record(self) -> None:
+        """Until there may be a record. The next child may die while the last one is buried: then one waits for both."""
+        if self._listening is not None:
+            await self._listening.wait()
+            return
+        self._listening = trio.Event()
+        try:
+            await trio.lowlevel.wait_readable(self._control)
+        except trio.ClosedResourceError:
+            pass  # the jail was ended meanwhile, and with it all its children
+        finally:
+            self._listening.set()
+            self._listening = None
 
     def dead(self) -> bool:
         """As in ``base.Worker``."""
@@ -339,18 +354,18 @@ class Jail:
         if self._plan.walls and missing:
             raise HostError("refused.cannot_enforce", *missing)
 
-    def _records(self) -> None:
-        """Take what the zygote wrote on children that ended."""
+    def _records(self) -> bool:
+        """Take what the zygote wrote on children that ended; false when it will write no more."""
         while True:
             try:
                 data = self._control.recv(_RECORD_BYTES)
             except BlockingIOError:
-                return
+                return True
             except OSError:
                 data = b""
             if len(data) != _ENDED.size:
                 _kill(self._first)  # the end of the socket, or no record of ours: the zygote is dead or no longer itself
-                return
+                return False
             _, number, status, user, system, peak = _ENDED.unpack(data)
             if number in self._children:
                 self._children[number].end = End(status=status, user_us=user, system_us=system, peak_rss_kib=peak)

@@ -9,7 +9,7 @@ import pytest
 from engine.errors import HostError, PolicyError
 from engine.jail import plan as plans
 from engine.jail.facts import HostFacts, Way
-from engine.policy.model import LIMIT_KEYS, Mode
+from engine.policy.model import LIMIT_KEYS, Freshness, Mode
 from tests import hosts
 
 CONTENT = plans.Content(source=Path("/state/stage/x/source"), layers=(("numbers", Path("/state/layers/numbers/site")),), preload=("json",))
@@ -64,7 +64,7 @@ class TestRefusals:
     def test_a_memory_cgroup_has_room_for_all_who_may_hold_memory(self) -> None:
         """A call and its spare, and under snapshot the process that imported for them: each may fill its own limit before the cgroup's."""
         room = {level: made(freshness=level).order["cgroup_limits"]["memory"] for level in Freshness}
-        usual = 2 * (256 + 64) + 64 << 20
+        usual = (2 * (256 + 64) + 64) << 20
         assert room == {Freshness.FRESH: usual, Freshness.SNAPSHOT: usual + (256 << 20), Freshness.WARM: usual}
 
     @pytest.mark.parametrize("name", plans._ALWAYS)
