@@ -64,6 +64,7 @@ class Conclusion:
         self._wall_ms = (trio.current_time() - self.started) * 1000
         if not self._kept():
             self.spare.child.kill()
+        self._pool.returns(self.seat)
         return True
 
     async def run(self) -> None:
@@ -72,8 +73,8 @@ class Conclusion:
         Whoever may be cancelled meanwhile shields it; every wait in it has a bound of its own.
         """
         self._wall_ms = self._wall_ms or (trio.current_time() - self.started) * 1000
-        if self.seat is not None and self._healthy():
-            self._pool.refill(self.seat)  # while this one is buried
+        if self.seat is not None and (self._kept() or self._healthy()):
+            self._pool.refill(self.seat)  # while this one is buried; nothing when it goes on
         try:
             await self._leave()
             if self.digest_later is not None:

@@ -96,6 +96,10 @@ class Pool:
         assert place.seat is not None  # noqa: S101 - a type fact: a turn comes with a seat or an error
         return place.seat
 
+    def returns(self, seat: Seat) -> None:
+        """A call has its answer, so its jail comes back in a moment: whoever asks meanwhile waits for it and gets no new one."""
+        self._stock.returns(seat)
+
     def refill(self, seat: Seat) -> None:
         """Order the next spare of a jail whose call has its verdict, unless it has one, or the last ones failed."""
         self._stock.returns(seat)

@@ -1,16 +1,33 @@
 """What the kernel tells of a process that is held by a pidfd.
 
-Its job: its number, the CPU time and the threads behind the number.
+Its job: whether it has ended, its number, the CPU time and the threads behind the number.
 Not its job: holding or ending it (``native.py``); whether the number is still its own, which whoever holds the pidfd asks afterwards.
 Laws:
 1. The number comes from the kernel, never from what a process says of itself (tests/contract/test_freshness.py).
 """
 
+import os
+import select
 import time
 
 import psutil
 
 _CPUCLOCK_SCHED = 2  # the whole process, all of its threads; the same on all architectures (linux/posix-timers_types.h)
+
+
+def ended(pidfd: int) -> bool:
+    """Whether it has."""
+    poll = select.poll()
+    poll.register(pidfd, select.POLLIN)
+    return bool(poll.poll(0))
+
+
+def bury_if_ours(pidfd: int) -> None:
+    """Bury a dead process that came down to us: as process 1 we get the jails of a launcher that was killed."""
+    try:
+        os.waitid(os.P_PIDFD, pidfd, os.WEXITED | os.WNOHANG)
+    except ChildProcessError:
+        return  # the usual case: its own parent does
 
 
 def number_of(pidfd: int) -> int:

@@ -130,7 +130,7 @@ class NativeChild:
 
     def gone(self) -> bool:
         """As in ``base.Child``."""
-        return self.pidfd >= 0 and _ended(self.pidfd)
+        return self.pidfd >= 0 and asking.ended(self.pidfd)
 
     def kill(self) -> None:
         """As in ``base.Child``."""
@@ -278,7 +278,7 @@ class Jail:
 
     def dead(self) -> bool:
         """As in ``base.Worker``."""
-        return self._first < 0 or _ended(self._first)
+        return self._first < 0 or asking.ended(self._first)
 
     def kill(self) -> None:
         """SIGKILL to the jail's first process, which takes all the others with it (pid_namespaces(7))."""
@@ -292,7 +292,7 @@ class Jail:
                 _kill(pidfd)
                 if pidfd >= 0:
                     await trio.lowlevel.wait_readable(pidfd)
-                    _wait_for_ours(pidfd)
+                    asking.bury_if_ours(pidfd)
         for child in self._children.values():
             child.end = child.end or End(status=None)
             child.close()
@@ -385,20 +385,6 @@ def _with_pidfd(end: socket.socket, size: int) -> tuple[bytes, int]:
     if found >= 0:
         os.set_inheritable(found, False)
     return data, found
-
-
-def _ended(pidfd: int) -> bool:
-    poll = select.poll()
-    poll.register(pidfd, select.POLLIN)
-    return bool(poll.poll(0))
-
-
-def _wait_for_ours(pidfd: int) -> None:
-    """Bury a dead process that came down to us: as process 1 we get the jails of a launcher that was killed."""
-    try:
-        os.waitid(os.P_PIDFD, pidfd, os.WEXITED | os.WNOHANG)
-    except ChildProcessError:
-        return  # the usual case: its own parent does
 
 
 def _kill(pidfd: int) -> None:

@@ -146,7 +146,7 @@ async def test_one_that_should_not_serve_is_replaced(engine: Engine, tmp_path: P
         jail, child = await levels.waiting(engine)
         if how == "dead":
             child.kill()
-            await child.wait()
+            await trio.lowlevel.wait_readable(child.pidfd)
         else:
             with monkeypatch.context() as patch:
                 patch.setattr(stock, "_SPARE_SECONDS", -1.0)

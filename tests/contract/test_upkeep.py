@@ -291,7 +291,7 @@ class TestNeighbours:
             await engine.warm("echo", jails=2)
             seat = await lease(engine, prepared)
 
-            async def failing(jail: Jail) -> NativeChild:
+            async def failing(*_: object, **__: object) -> NativeChild:
                 raise HostError("refused.start_failed", "no child")
 
             with monkeypatch.context() as patched:
