@@ -298,6 +298,8 @@ def main() -> None:
     runtime = Runtime(sys.argv[2], sys.argv[3])  # before the next lines: it finds code by the collector, which does not list what is frozen
     runtime.rehearse()
     gc.collect()
+    if not kernel.can_be_immortal():
+        kernel.fill_holes()
     immortal.settle(runtime.host_places())  # every jail shares these pages: a collector that walked them would copy them, in each
     launcher = Launcher(_socket.socket(fileno=_CONTROL), runtime)
     launcher.run()

@@ -12,6 +12,8 @@ from typing import Any
 from engine.authoring import canonical, rules
 from engine.authoring.tool import Tool
 
+_RULES = rules.problems  # held: a child that freed the function would write to each page where a part of it lies
+
 
 def declarations(tools: list[Tool[..., Any]]) -> list[dict[str, Any]]:
     """The declaration of each tool, as plain data."""
