@@ -126,6 +126,7 @@ class Call:
 
     async def _steps(self, emit: Emit) -> None:
         conclusion, request = self._conclusion, self._request
+        conclusion.require()
         arguments = self._tool.checked_arguments(request.arguments)
         prepared = conclusion.prepared = self._preparation.prepare(self._tool, request)
         self._scope.deadline = deadline.after(prepared.resolved.limits.wall_ms)

@@ -54,6 +54,10 @@ class Conclusion:
         self._line: Line | None = None
         self._problem: errors.HostError | None = None
 
+    def require(self) -> None:
+        """That the journal owes nothing, so that a call may start. Raises HostError ``refused.storage``."""
+        self._journal.require()
+
     def answered(self) -> bool:
         """Whether the verdict is ok and stands behind a wall: then the child is killed at once, unless it goes on to the next call."""
         verdict = self.settlement.verdict
