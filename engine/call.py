@@ -26,6 +26,7 @@ from engine.supervision import deadline, reaper
 from engine.supervision.pool import Pool, Seat
 from engine.supervision.pump import Closed, Pump
 from engine.supervision.spare import LEAVE_SECONDS, Recipe, failed
+from engine.supervision.stock import Claim
 from engine.supervision.values import Checked, Values
 from engine.wire import messages
 from engine.wire.framing import RemoteFault
@@ -116,20 +117,32 @@ class Call:
 
     def _settle_cut(self) -> None:
         """The scope was cancelled: by the engine's end, or by the deadline."""
-        prepared = self._conclusion.prepared
+        prepared, seat, spare = self._conclusion.prepared, self._conclusion.seat, self._conclusion.spare
         if self._shutdown or prepared is None:
             self._settlement.settle("cancelled.shutdown", "the engine was closed while the call ran")
-        elif self._conclusion.seat is None:
-            self._settlement.settle("refused.busy", f"no worker became free within {prepared.resolved.limits.wall_ms} ms")
+            return
+        wall_ms = prepared.resolved.limits.wall_ms
+        if seat is None and not self._is_made(prepared.recipe):
+            self._settlement.settle("refused.busy", f"no worker became free within {wall_ms} ms")
+        elif spare is None or not spare.ready.is_set():
+            late = f"the worker was still starting after {wall_ms} ms: give the call more time, or have one wait for it with engine.warm"
+            self._settlement.settle("limit_exceeded.wall", late)
         else:
-            self._settlement.settle("limit_exceeded.wall", f"no answer within {prepared.resolved.limits.wall_ms} ms")
+            self._settlement.settle("limit_exceeded.wall", f"no answer within {wall_ms} ms")
+
+    def _is_made(self, recipe: Recipe) -> bool:
+        """Whether a worker was on its way for this call, which has left the line; else it stood there at a bound."""
+        claim = Claim(recipe.key, self._request.depth, self._request.tenant)
+        # the pool's own records: they are asked once the call is over, so that a call that is served pays nothing for it
+        return sum(start.claim == claim for start in self._pool._starts) > self._pool._line.count(claim)
 
     async def _steps(self, emit: Emit) -> None:
         conclusion, request = self._conclusion, self._request
         conclusion.require()
+        began = trio.current_time()  # before the arguments are looked at: what that takes is the call's own time
         arguments = self._tool.checked_arguments(request.arguments)
         prepared = conclusion.prepared = self._preparation.prepare(self._tool, request)
-        self._scope.deadline = deadline.after(prepared.resolved.limits.wall_ms)
+        self._scope.deadline = deadline.after(prepared.resolved.limits.wall_ms) - (trio.current_time() - began)
         seat = conclusion.seat = await self._pool.lease(prepared.recipe, prepared.resolved.pool, depth=request.depth, tenant=request.tenant)
         pump = await self._ready(seat)
         if pump is not None:

@@ -8,6 +8,7 @@ Laws:
    (tests/unit/test_checking.py).
 3. The work a schema can make of a value is estimated first, and refused past a budget (tests/unit/test_checking.py).
 4. Nothing is fetched, and patterns run in linear time (tests/unit/test_checking.py).
+5. What patterns can cost is estimated like other work; more of it is taken in the process for large values (tests/unit/test_checking.py).
 """
 
 import json
@@ -24,6 +25,7 @@ from engine.authoring.canonical import canonical
 from engine.authoring.expansion import Expansion
 from engine.authoring.strict import quoted, schema_problems
 from engine.errors import DeclarationError
+from engine.matching import Matching
 
 DEPTH = 128  # containers around a value, itself included, as on the wire; jsonschema-rs takes about 250
 NODES = 1_000_000
@@ -31,6 +33,9 @@ _INT_MIN, _INT_MAX = -(1 << 63), (1 << 63) - 1
 _REGEX_BYTES = 1 << 20  # of one compiled pattern
 _BUDGET = 50_000_000  # sub-schema applications per value; at some 20 ns each one second, in which the interpreter stands still
 _TELLING_BUDGET = 50_000  # the same for finding all errors: each costs 7 us and some hundred bytes
+_STATES = 4_000_000  # of patterns, for a value that is checked on the event loop; at most some 5 ns each
+_STATES_ASIDE = 400_000_000  # the same in a process that has nothing else to do
+_TELLING_STATES = 1_000_000  # the same for finding all errors: it matches anew
 _LINES = 20  # problems told at once
 
 
@@ -44,6 +49,7 @@ class Checker:
             raise DeclarationError(*lines)
         self._expansion = Expansion(self._schema)
         self.text = canonical(self._schema).decode("utf-8")  # what another process makes the same checker from
+        self._matching = Matching.of(self._schema, self.text)
         self._has_alternatives = '"anyOf"' in self.text or '"oneOf"' in self.text
         try:
             self._validator = jsonschema_rs.Draft202012Validator(
@@ -69,14 +75,24 @@ class Checker:
         problem = _walk(value, DEPTH, NODES, counts)
         return self._problems(value, counts) if problem is None else (problem,)
 
-    def problems_of_data(self, value: object) -> tuple[str, ...]:
-        """The same for a value that is known to be plain data within the bounds, as everything is that came in a frame."""
-        return self._problems(value, _counts(value))
+    def problems_of_data(self, value: object, *, aside: bool = False) -> tuple[str, ...]:
+        """The same for a value that is known to be plain data within the bounds, as everything is that came in a frame.
 
-    def _problems(self, value: object, counts: list[int]) -> tuple[str, ...]:
+        ``aside``: not on the event loop, so that its patterns may take longer.
+        """
+        return self._problems(value, _counts(value), aside=aside)
+
+    def aside_bytes(self) -> int | None:
+        """From how many bytes on a value may be too costly for the event loop by its patterns; None when it has none."""
+        return None if self._matching is None else self._matching.bytes_within(_STATES, DEPTH + 1, self._expansion) + 1
+
+    def _problems(self, value: object, counts: list[int], *, aside: bool = False) -> tuple[str, ...]:
         # security: overlapping alternatives multiply with each level, so a few bytes could hold the host for ever
         if self._expansion.applications(counts, remembered=True) > _BUDGET:
             return ("$: too large or too deep for a schema whose alternatives overlap: send less",)
+        # security: a pattern of a few bytes has thousands of states, and each byte of a text goes through all of them
+        if self._matching is not None and self._matching.states(value) > (_STATES_ASIDE if aside else _STATES):
+            return ("$: too large for a schema with such patterns: send less",)
         try:
             return () if self._validator.is_valid(value) else tuple(dict.fromkeys(self._lines(value, counts)))
         except ValueError:  # ValidationError and UnicodeEncodeError are some; the walk should have left nothing that raises
@@ -84,6 +100,8 @@ class Checker:
 
     def _lines(self, value: object, counts: list[int]) -> list[str]:
         work = self._expansion.applications(counts, remembered=False)
+        if self._matching is not None and self._matching.states(value, remembered=False) > _TELLING_STATES:
+            return ["$: does not fit the schema, and is too large to say where"]
         # security: all errors of a large value, with those of each alternative inside, take more memory than a host has
         if work > _TELLING_BUDGET:
             tellable = work <= _BUDGET and not self._has_alternatives

@@ -17,7 +17,7 @@ from typing import Any
 
 import trio
 
-from engine import errors, spelling
+from engine import errors
 from engine.outcome import Outcome, Settlement, Usage, Verdict
 from engine.policy.model import Freshness
 from engine.preparing import LoadedTool, Prepared
@@ -27,7 +27,6 @@ from engine.supervision import reaper, warm
 from engine.supervision.pool import Pool, Seat
 from engine.supervision.pump import Pump
 from engine.supervision.spare import Spare
-from engine.wire.framing import RemoteFault
 from engine.worker.base import End
 
 
@@ -44,7 +43,7 @@ class Conclusion:
         self.end: End | None = None
         self.value: Any = None
         self.digest: str | None = None  # of the value
-        self.digest_later: Callable[[], Awaitable[str]] | None = None  # the same, of a large value
+        self.digest_later: Callable[[], Awaitable[str | None]] | None = None  # the same, of a large value
         self._wall_ms = 0.0
         self._cpu_ms: float | None = None  # asked of the living child
         self._goes_on: bool | None = None  # whether the child does, to its next call; None before it is decided
@@ -52,7 +51,7 @@ class Conclusion:
         self._done = trio.Event()
         self._receipt: Mapping[str, Any] = MappingProxyType({})
         self._line: Line | None = None
-        self._problem: errors.HostError | None = None
+        self._problem: errors.EngineError | None = None
 
     def require(self) -> None:
         """That the journal owes nothing, so that a call may start. Raises HostError ``refused.storage``."""
@@ -81,8 +80,10 @@ class Conclusion:
             self._pool.refill(self.seat)  # while this one is buried; nothing when it goes on
         try:
             await self._leave()
-            if self.digest_later is not None:
-                self.digest = await self._late_digest(self.digest_later)
+            if self.digest_later is not None and (digest := await self.digest_later()) is not None:
+                self.digest = digest
+            elif self.digest_later is not None:  # never of the value: it is the caller's by now, who may have changed it
+                self._violations.append("the digest could not be made")
         except errors.HostError as error:  # said on the receipt, and louder than the outcome
             self._violations += error.lines
             self._problem = error
@@ -91,7 +92,7 @@ class Conclusion:
             self._conclude()
 
     async def told(self) -> Mapping[str, Any]:
-        """The receipt, once it is written. Raises HostError when something of the call would not end."""
+        """The receipt, once it is written. Raises HostError when something of the call would not end, EngineBug when there is none."""
         await self._done.wait()
         if self._problem is not None:
             raise self._problem
@@ -130,12 +131,6 @@ class Conclusion:
         finally:
             await self._pool.give_back(seat, healthy=healthy)
 
-    async def _late_digest(self, digest: Callable[[], Awaitable[str]]) -> str:
-        try:
-            return await digest()
-        except RemoteFault:  # the process that was to say it died, after it had said that the value is sound
-            return spelling.digest(self.value)
-
     def _kept(self) -> bool:
         """Hand the child on to the next call when it may serve one; and ask it what it used, when nobody else can be asked later."""
         seat, spare, verdict = self.seat, self.spare, self.settlement.verdict
@@ -164,6 +159,17 @@ class Conclusion:
         return self.settlement.verdict
 
     def _conclude(self) -> None:
+        """Write the receipt; whatever happens, whoever waits for it goes on."""
+        try:
+            self._write()
+        except BaseException as error:
+            bug = errors.EngineBug("engine_failed.bug", f"{type(error).__name__} while the receipt was made")
+            self._problem = self._problem or bug
+            raise
+        finally:
+            self._done.set()
+
+    def _write(self) -> None:
         verdict, prepared = self._verdict(), self.prepared
         happened = Happened(
             verdict=verdict,
@@ -177,7 +183,6 @@ class Conclusion:
         self._line = self._journal.append(self._receipt, ran=self.seat is not None)
         if verdict.code != "ok.done":
             self._journal.flush()  # somebody may look into it now
-        self._done.set()
 
     def _usage(self) -> Usage:
         pump = None if self.spare is None else self.spare.pump

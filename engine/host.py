@@ -45,6 +45,7 @@ WorkerKind = Literal["auto", "native", "wasm"]
 class Engine:
     """Runs tools behind the wall. Use it as ``async with Engine() as engine``, under trio.
 
+    Programs use ``load``, ``unload``, ``warm``, ``call``, ``stream`` and ``concluded``; the rest is for the engine's own parts.
     ``policy`` is a name (``required``, ``fixture``, ``host``) or a path; ``state_dir`` defaults to the user's state folder, and to a
     private temporary one where that cannot be written. Raises PolicyError for the policy, HostError for the host.
     """
@@ -77,8 +78,11 @@ class Engine:
         except BaseException:
             await self._close_rest()
             raise
+        self._facts = launcher.facts
         self._background = trio.open_nursery()
-        self._nursery = await self._background.__aenter__()
+        around = await self._background.__aenter__()
+        with trio.CancelScope(shield=True):  # trio forgets a start in a cancelled scope
+            self._nursery = await around.start(_shielded)
         self._pool = Pool(self._nursery, self._running_launcher)
         self._values = Values(self._nursery, self._checking_lock)
         self._nursery.start_soon(self._look_after_idle)
@@ -95,8 +99,11 @@ class Engine:
                         call.shut_down()
                     if self._calls or self._concluding:
                         await self._quiet.wait()
-                await self._values.close()
-                await self._pool.close()  # each jail's end has a deadline of its own
+                for close in (self._values.close, self._pool.close):  # each process's end has a deadline of its own
+                    try:
+                        await close()
+                    except HostError as error_of_one:
+                        self._note(*error_of_one.lines)
                 if self._unclean:
                     raise HostError("engine_failed.not_clean", *self._unclean)
         finally:
@@ -185,12 +192,15 @@ class Engine:
         limits: Mapping[str, object] | None = None,
         tenant: str | None = None,
         approved: bool = False,
+        namespace: str = "",
     ) -> AsyncIterator[AsyncIterator[ToolOutput | Outcome]]:
         """What the tool lets be seen while it runs, then its outcome, last. Leaving the block early cancels the call.
 
         The tool waits while nobody takes: nothing is buffered beyond one item.
         """
-        request = Request(arguments=arguments, timeout_ms=timeout_ms, limits=limits or {}, tenant=tenant, approved=approved)
+        request = Request(
+            arguments=arguments, timeout_ms=timeout_ms, limits=limits or {}, tenant=tenant, approved=approved, namespace=namespace
+        )
         send, receive = trio.open_memory_channel[ToolOutput | Outcome](0)
 
         async def run() -> None:
@@ -213,12 +223,12 @@ class Engine:
         return -1 if self._launcher is None else self._launcher.pid
 
     async def stage(self, source: str | Path, *, policy: str | Path | None = None) -> tuple[Loaded, Graph]:
-        """A source's bundle and graph, found by parsing alone: nothing of it runs, and no tool of it can be called. Raises as ``load``."""
+        """For ``explain``: a source's bundle and graph, found by parsing; nothing of it runs, nothing is loaded. Raises as ``load``."""
         chosen = self._policy if policy is None else load_policy(policy, self._policies)
         return await self._opened().stage(await self._running_launcher(), Path(source), chosen)
 
     def loaded(self, name: str, *, namespace: str = "") -> LoadedTool:
-        """The loaded tool of that name. Raises RequestError ``refused.unknown_tool``."""
+        """For the engine's own parts: the loaded tool of that name. Raises RequestError ``refused.unknown_tool``."""
         tool = self._tools.get((namespace, name))
         if tool is None:
             known = ", ".join(sorted(other for space, other in self._tools if space == namespace)) or "none"
@@ -226,15 +236,15 @@ class Engine:
         return tool
 
     def prepare(self, name: str, request: Request) -> Prepared:
-        """All that stands before a worker for such a call: policy, environment, plan. Starts nothing. Raises as a call is refused."""
-        return self._preparation.prepare(self.loaded(name), request)
+        """For ``explain``: what stands before a worker for such a call. Starts nothing. Raises as a call is refused."""
+        return self._preparation.prepare(self.loaded(name, namespace=request.namespace), request)
 
     def alone(self) -> bool:
-        """Whether one call at most is under way."""
+        """For the engine's own calls: whether one at most is under way."""
         return len(self._calls) <= 1
 
     async def answer(self, tool: LoadedTool, request: Request, name: str, arguments: dict[str, Any]) -> tuple[bool, Any]:
-        """Answer a tool's own call: only to tools it declared, through the same checks, within its deadline and depth."""
+        """For the engine's own calls: answer a tool's, only to tools it declared, by the same checks, within its deadline and depth."""
         if name not in tool.declaration.nested_tools:
             return False, f"{tool.name} does not declare the nested tool it called"
         held = self._tools.get((request.namespace, name))
@@ -284,9 +294,9 @@ class Engine:
         try:
             await conclusion.run()
         except HostError as error:  # whoever asks for the receipt is told, and so is whoever closes the engine
-            self._unclean += error.lines
+            self._note(*error.lines)
         except Exception as error:  # a bug of ours in the end of one call is no reason to end everybody's
-            self._unclean.append(f"{type(error).__name__} while a call was concluded")
+            self._note(f"{type(error).__name__} while a call was concluded")
         finally:
             self._concluding -= 1
             self._buried.set()
@@ -310,8 +320,7 @@ class Engine:
         return self._loading
 
     def _checking_lock(self) -> Mapping[str, Any]:
-        assert self._launcher is not None  # noqa: S101 - a type fact: no call comes so far without one
-        return parser_order(self._launcher.facts, self._state.places)
+        return parser_order(self._facts, self._state.places)  # of this host, whether or not a launcher lives just now
 
     async def _running_launcher(self) -> Launcher:
         """The launcher, a new one when the last died."""
@@ -327,11 +336,17 @@ class Engine:
         upkeep = Upkeep(self._pool, lambda: private_bytes(self.launcher_pid))
         while True:
             await trio.sleep(_TICK_SECONDS)
-            try:
-                await upkeep.look()
-                await self._values.retire_idle()
-            except HostError as error:  # a jail would not end: no reason to end everybody's calls, and told when the engine closes
-                self._unclean += error.lines
+            for look in (upkeep.look, self._values.retire_idle):
+                try:
+                    await look()
+                except HostError as error:  # a jail would not end: no reason to end everybody's calls, and told when the engine closes
+                    self._note(*error.lines)
+                except Exception as error:  # nor is a bug of ours, or a host without a descriptor to spare
+                    self._note(f"{type(error).__name__} while idle workers were looked after")
+
+    def _note(self, *lines: str) -> None:
+        """Keep what whoever closes the engine must be told, each line once."""
+        self._unclean += [line for line in lines if line not in self._unclean]
 
     async def _close_rest(self) -> None:
         with trio.CancelScope(shield=True):
@@ -344,6 +359,17 @@ class Engine:
                         self._journal.close()
                 finally:
                     self._state.close()
+
+
+async def _shielded(task_status: trio.TaskStatus[trio.Nursery]) -> None:
+    """Hold a nursery that is cancelled by the engine's end alone, in order; the block's body stands outside of it.
+
+    A scope around the engine that is cancelled ends the block, and would else cut short what concludes calls.
+    """
+    async with trio.open_nursery() as nursery:
+        nursery.cancel_scope.shield = True
+        task_status.started(nursery)
+        await trio.sleep_forever()
 
 
 def _refused(error: EngineError) -> Outcome:

@@ -69,7 +69,7 @@ REASONS = _rows(
     ("ok.done", 0, _N, "nothing to do"),
     # the tool answered, but not with a result
     ("tool_error.exception", 1, _A, "read stderr for the trimmed trace", "cave_sandbox_uncaught"),
-    ("tool_error.import", 1, _A, "the tool's source failed while it was imported: mend it where the trace ends"),
+    ("tool_error.import", 1, _A, "the tool's source failed while it was imported: mend what the line or the end of the trace says"),
     ("tool_error.exit", 1, _A, "return a value instead of calling sys.exit"),
     (
         "tool_error.tool_missing",

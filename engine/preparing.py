@@ -29,6 +29,7 @@ from engine.staging.code import Code
 from engine.staging.layers import Layer
 from engine.supervision.spare import Recipe
 from engine.supervision.warm import calls_of
+from engine.wire.framing import LONGEST
 from engine.wire.messages import FromWorker, Init, Packed, Partial, Result
 from engine.wire.session import Bounds
 
@@ -71,6 +72,8 @@ class LoadedTool:
         schemas = declaration.data
         self._input, self._output = Checker(schemas["input"]), Checker(schemas["output"])
         self._partial = None if schemas["partial"] is None else Checker(schemas["partial"])
+        asides = [checker.aside_bytes() for checker in (self._output, self._partial) if checker is not None]
+        self.aside_bytes = min((aside for aside in asides if aside is not None), default=LONGEST)
 
     def checked_arguments(self, arguments: object) -> Packed:
         """The arguments as they are sent, when they fit. Raises RequestError: no object of plain data, too large, or against the schema."""
@@ -154,6 +157,8 @@ class Preparation:
         )
         resolved = resolve(loaded.policy, tool.asked, tightening)
         made = self.prepared(resolved, loaded, tenant=request.tenant)
+        bounds = dataclasses.replace(made.recipe.bounds, aside_bytes=tool.aside_bytes)
+        made = dataclasses.replace(made, recipe=dataclasses.replace(made.recipe, bounds=bounds))
         if like is not None:
             _keep(self._made, like, made)
         return made
@@ -183,7 +188,6 @@ class Preparation:
             declarations=None if describing else loaded.declarations,
             log_bytes=limits.log_bytes,
             start_ms=limits.start_ms,
-            idle_ms=resolved.pool.idle_ms,
             freshness=resolved.freshness,
         )
         policy = {

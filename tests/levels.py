@@ -6,7 +6,8 @@ from typing import Any
 
 from engine.host import Engine
 from engine.policy.model import Freshness
-from engine.worker.native import Jail, NativeChild
+from engine.worker.child import NativeChild
+from engine.worker.native import Jail
 from tests import moments
 
 LOOSENINGS = {Freshness.SNAPSHOT: "state_kept_in_snapshot", Freshness.WARM: "state_kept_warm"}

@@ -11,7 +11,7 @@ A *place* is a sub-schema together with all that is applied to the same value (a
 by a key, by an index, or by a wildcard (additionalProperties, items) which may meet any key or index.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 LISTS_HERE = ("allOf", "anyOf", "oneOf")
@@ -39,9 +39,13 @@ class Place:
 
 
 class Expansion:
-    """The places of one schema: 0 is the root, ``definitions`` maps names of ``$defs`` to theirs."""
+    """The places of one schema: 0 is the root, ``definitions`` maps names of ``$defs`` to theirs.
 
-    def __init__(self, schema: object) -> None:
+    ``weigh`` says what one sub-schema costs by itself, when that is not to be in keyword groups.
+    """
+
+    def __init__(self, schema: object, weigh: Callable[[dict[str, Any]], int] | None = None) -> None:
+        self._weigh = weigh or _keyword_groups
         self.places: list[Place] = [Place()]
         self.definitions: dict[str, int] = {}
         todo: list[tuple[object, int]] = [(schema, 0)]
@@ -61,13 +65,10 @@ class Expansion:
 
     def _node(self, node: object, number: int) -> Iterator[tuple[object, int]]:
         place = self.places[number]
-        place.cost += 1
         if not isinstance(node, dict):
+            place.cost += self._weigh({})
             return
-        options = node.get("enum", ())
-        # texts and numbers are looked up at some 1 ns each, lists and objects are compared one by one
-        place.cost += len(options) if any(isinstance(option, dict | list) for option in options) else len(options) // 16
-        place.cost += len(node.get("required", ())) // 16
+        place.cost += self._weigh(node)
         if "$ref" in node:
             name = node["$ref"].removeprefix("#/$defs/")
             place.refs[name] = place.refs.get(name, 0) + 1
@@ -181,6 +182,13 @@ class Expansion:
             values.append(min(_CEILING, max(most["key"] + wild["key"], most["index"] + wild["index"])))
         self._spread(values, left_out)
         return values
+
+
+def _keyword_groups(node: dict[str, Any]) -> int:
+    options = node.get("enum", ())
+    # texts and numbers are looked up at some 1 ns each, lists and objects are compared one by one
+    listed = len(options) if any(isinstance(option, dict | list) for option in options) else len(options) // 16
+    return 1 + listed + len(node.get("required", ())) // 16
 
 
 def _here(node: dict[str, Any]) -> Iterator[object]:

@@ -5,9 +5,12 @@ Not its job: what the lines say (``run.py``).
 Laws:
 1. A line is one write; what a kill or a full disk left of one is cut off before another follows (tests/unit/test_batch_files.py).
 2. A file is one batch's at a time (tests/unit/test_batch_files.py).
-3. A file that a batch did not write is not touched (tests/unit/test_batch_files.py).
+3. A file that a batch did not write is not touched, nor one that has another name, nor what a link leads to
+   (tests/unit/test_batch_files.py).
 """
 
+import contextlib
+import errno
 import fcntl
 import json
 import os
@@ -16,11 +19,13 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, NoReturn
 
+from engine.errors import one_line
 from engine.outcome import error_for
 
 _LONGEST = 1 << 30  # bytes of a line; more was not written here
 _BLOCK = 64 << 10
 _HEAD = b'{"id":'  # how each line begins
+_NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EMFILE, errno.ENFILE, errno.EIO)  # the host's doing; all else is how the file was named
 
 
 class LineFile:
@@ -31,19 +36,22 @@ class LineFile:
 
     @property
     def name(self) -> str:
-        """The file's name, for messages."""
-        return self._path.name
+        """The file as it was named, for messages."""
+        return one_line(self._path)
 
     @classmethod
     def opened(cls, path: Path, *, go_on: bool) -> "LineFile":
         """The file, made when it is not there. Raises RequestError when it is and ``go_on`` is false, or when it is no file of ours."""
-        how = os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NONBLOCK | (0 if go_on else os.O_EXCL)
+        # security: a link that stands there would have us write to, or cut, the file of another
+        how = os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOFOLLOW | (0 if go_on else os.O_EXCL)
+        named = one_line(path)
         try:
             descriptor = os.open(path, how, 0o600)  # closed to others: it holds what tools returned
         except FileExistsError:
-            raise error_for("refused.request", f"{path.name} is there already: --resume goes on with it, else name another") from None
+            raise error_for("refused.request", f"{named} is there already: --resume goes on with it, else name another") from None
         except (OSError, ValueError) as error:  # ValueError: a NUL in the name
-            raise error_for("refused.storage", f"{path.name} cannot be written: {getattr(error, 'strerror', error)}") from None
+            code = "refused.storage" if getattr(error, "errno", None) in _NO_ROOM else "refused.request"
+            raise error_for(code, f"{named} cannot be written: {_why(error)}") from None
         made = cls(path, descriptor)
         try:
             made._claim()
@@ -53,8 +61,11 @@ class LineFile:
         return made
 
     def _claim(self) -> None:
-        if not stat.S_ISREG(os.fstat(self._descriptor).st_mode):
+        found = os.fstat(self._descriptor)
+        if not stat.S_ISREG(found.st_mode):
             raise error_for("refused.request", f"{self.name} is no file: outcomes go into one that can be gone on with")
+        if found.st_nlink > 1:  # security: the same file under another name, which may be another's
+            raise error_for("refused.request", f"{self.name} has another name as well: name a file of its own")
         try:
             fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
@@ -99,7 +110,8 @@ class LineFile:
 
     def _require_ours(self, start: int) -> None:
         head = os.pread(self._descriptor, len(_HEAD), start)
-        if not _HEAD.startswith(head):
+        # after whole lines any beginning of one is ours; where nothing is before it, less than the head tells nothing
+        if not (head == _HEAD or (start > 0 and _HEAD.startswith(head))):
             raise error_for("refused.request", f"the end of {self.name} was not written by a batch: name another file")
 
     def append(self, record: Mapping[str, Any]) -> None:
@@ -134,9 +146,17 @@ class LineFile:
             os.close(folder)
 
     def remove(self) -> None:
-        """Remove it from its folder."""
-        self._path.unlink(missing_ok=True)
+        """Remove it from its folder, unless another file has its name by now."""
+        with contextlib.suppress(FileNotFoundError):
+            if os.path.samestat(self._path.lstat(), os.fstat(self._descriptor)):
+                self._path.unlink()
 
     def close(self) -> None:
         """Let go of it."""
         os.close(self._descriptor)
+
+
+def _why(error: Exception) -> str:
+    if getattr(error, "errno", None) == errno.ELOOP:
+        return "it is a link"
+    return getattr(error, "strerror", None) or str(error)

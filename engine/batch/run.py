@@ -3,13 +3,15 @@
 Its job: what was done before, reading ahead, calls in flight, the note before a call that must not be made twice, the outcome's line.
 Not its job: the formats of lines (``lines.py``), files (``files.py``), what is shown meanwhile (``faces/batch.py``).
 Laws:
-1. An id that is finished is neither called again nor lost, however the run before ended (tests/e2e/test_cli_batch_resume.py).
+1. An id that is finished is neither called again nor lost, however the run before ended (tests/e2e/test_cli_batch_resume.py); what the
+   host kept from its end is made again (tests/unit/test_batch_again.py).
 2. A call that changes the world is noted on the disk before it begins; begun and not finished, it is not made again unasked
    (tests/unit/test_batch_run.py).
 3. No more calls are in flight than asked for, and of one worker no more than it has jails, so that none waits for another
    (tests/unit/test_batch_run.py).
 4. Memory does not grow with the number of lines (tests/unit/test_batch_flat.py).
-5. What stops one line stops no other, except a disk that is full and a worker that would not end (tests/unit/test_batch_run.py).
+5. The counts are of the lines that the file of calls has now, each by its last outcome (tests/unit/test_batch_again.py).
+6. What stops one line stops no other, except a disk that is full and a worker that would not end (tests/unit/test_batch_run.py).
 """
 
 import contextlib
@@ -23,16 +25,17 @@ from typing import IO, Any, TypeVar
 import trio
 
 from engine.batch.files import LineFile
-from engine.batch.ids import Ids, Met, Standing
+from engine.batch.ids import Ids, Met, Past, Standing
 from engine.batch.lines import BadLine, CallLine, Defaults, Raw, raw_lines, read_line
 from engine.batch.sources import Runs, Sources
 from engine.batch.tally import Tally
 from engine.errors import EngineError, one_line
 from engine.host import WorkerKind
-from engine.outcome import REASONS, Outcome, Status, error_for
+from engine.outcome import REASONS, Fault, Outcome, Status, error_for
 
 T = TypeVar("T")
-_ONCE = ("write", "external")  # effects that a second call would have a second time
+CHANGES_THE_WORLD = ("write", "external")  # effects that a second call would have a second time
+_PASSING = ("refused.busy", "refused.source_changed")  # beside what is the host's fault
 _AHEAD_LINES, _AHEAD_BYTES = 64, 1 << 20  # read and not yet called
 _LOOKED_AT = 2000  # lines in one go; finished ones are passed over, and an interrupt must not wait for a million of them
 _DIGEST = re.compile(r"sha256:[0-9a-f]{64}")
@@ -48,6 +51,14 @@ class Wanted:
     allow_repeat: bool = False
     worker: WorkerKind = "auto"
     defaults: Defaults = dataclasses.field(default_factory=Defaults)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Due:
+    """A line that is to have an outcome. ``past``: it has one, which stands unless the call may be made again."""
+
+    line: CallLine | BadLine
+    past: Past | None = None
 
 
 @contextlib.contextmanager
@@ -102,15 +113,11 @@ class Batch:
         """Take down what earlier runs did, and count the lines."""
         for record in _interruptible(self._results.records()):
             id, reason = _checked(record, self._results)
-            if reason == "refused.repeat" and self._wanted.allow_repeat and id is not None:
-                ids.begun(id)
-                continue
-            if ids.finished(id, record["line"], record["call"]):
-                self.tally.forget("refused.repeat")  # the one outcome that another may follow
-            self.tally.add(reason, record["usage"])
+            past = Past(reason=reason, wall_ms=None if record["usage"] is None else float(record["usage"]["wall_ms"]))
+            ids.finished(id, record["line"], record["call"], past, open=_never_ran(reason))
         self._results.cut()
         for record in self._started.records():
-            if type(record.get("id")) is not str:
+            if not _is_note(record):
                 raise error_for("refused.request", f"{self._started.name} was not written by a batch: remove it, or name another file")
             ids.begun(record["id"])
         self._started.cut()
@@ -123,56 +130,72 @@ class Batch:
         raws, more = raw_lines(self._calls, self._wanted.line_bytes), True
         try:
             while more:
-                found, more = await trio.to_thread.run_sync(self._piece, raws, ids)
-                for line in found:
+                found, pasts, more = await trio.to_thread.run_sync(self._piece, raws, ids)
+                for past in pasts:
+                    self._stands(past)
+                for due in found:
                     await self._slots.acquire()
-                    nursery.start_soon(self._one, line)
+                    nursery.start_soon(self._one, due)
         except EngineError as error:
             self._stop(error)
 
-    def _piece(self, raws: Iterator[Raw], ids: Ids) -> tuple[list[CallLine | BadLine], bool]:
-        found: list[CallLine | BadLine] = []
+    def _piece(self, raws: Iterator[Raw], ids: Ids) -> tuple[list[Due], list[Past], bool]:
+        """The next lines that are due, the outcomes of those between that are finished, and whether more may follow."""
+        found: list[Due] = []
+        pasts: list[Past] = []
         size = 0
         for looked, raw in enumerate(raws, 1):
-            line = self._standing(read_line(raw, self._wanted.line_bytes, self._wanted.defaults), ids)
-            if line is None:
-                self.earlier += 1
+            due = self._standing(read_line(raw, self._wanted.line_bytes, self._wanted.defaults), ids)
+            if isinstance(due, Past):
+                pasts.append(due)
             else:
-                found.append(line)
+                found.append(due)
                 size += len(raw.data or b"")
             if len(found) == _AHEAD_LINES or size > _AHEAD_BYTES or looked == _LOOKED_AT:
-                return found, True
-        return found, False
+                return found, pasts, True
+        return found, pasts, False
 
-    def _standing(self, line: CallLine | BadLine, ids: Ids) -> CallLine | BadLine | None:
-        """The line as it is to be treated; None when an earlier run finished it."""
+    def _standing(self, line: CallLine | BadLine, ids: Ids) -> Due | Past:
+        """The line as it is to be treated, or its outcome when an earlier run finished it."""
         met = ids.meet(line.id, line.number, line.digest)
         if met.standing is Standing.TAKEN:
             met, line = ids.meet(None, line.number, line.digest), _taken(line, met)
-        if met.standing is Standing.FINISHED:
-            return None
-        if met.standing is Standing.BEGUN and not self._wanted.allow_repeat and isinstance(line, CallLine):
+        allowed, past = self._wanted.allow_repeat, met.past
+        if past is not None and not (_passing(past.reason) or (allowed and past.reason == "refused.repeat")):
+            return past
+        # a refusal ran nothing, but a note beside it may be of a later run that did not see the end
+        unsure = met.standing is Standing.BEGUN or (past is not None and met.begun and _never_ran(past.reason))
+        if unsure and not allowed and isinstance(line, CallLine):
             told = "an earlier run began this call and did not see its end: it may have been done"
-            return BadLine(number=line.number, digest=line.digest, id=line.id, reason="refused.repeat", lines=(told,))
-        return line
+            return Due(line=BadLine(number=line.number, digest=line.digest, id=line.id, reason="refused.repeat", lines=(told,)))
+        stands = past is not None and not allowed and not _never_ran(past.reason)
+        return Due(line=line, past=past if stands else None)
 
-    async def _one(self, line: CallLine | BadLine) -> None:
+    def _stands(self, past: Past) -> None:
+        """Count the outcome of an earlier run."""
+        self.tally.add(past.reason, past.wall_ms)
+        self.earlier += 1
+
+    async def _one(self, due: Due) -> None:
         """One line, to its outcome in the file."""
         try:
-            if isinstance(line, BadLine):
-                self._write(line, _refused(line.reason, line.lines), {})
+            if isinstance(due.line, BadLine):
+                self._write(due.line, _refused(due.line.reason, due.line.lines), {})
             else:
-                await self._called(line)
+                await self._called(due.line, due.past)
         except EngineError as error:
             self._stop(error)
         finally:
             self._slots.release()
 
-    async def _called(self, line: CallLine) -> None:
+    async def _called(self, line: CallLine, past: Past | None) -> None:
         stopping: EngineError | None = None
         receipt: Mapping[str, Any] = {}
         try:
-            outcome = await self._outcome(line)
+            outcome = await self._outcome(line, past)
+        except _OnceError as once:
+            self._stands(once.past)
+            return
         except EngineError as error:
             outcome = _refused(error.code, error.lines)
             stopping = error if error.code == "engine_failed.not_clean" else None
@@ -191,9 +214,12 @@ class Batch:
         if stopping is not None:
             raise stopping
 
-    async def _outcome(self, line: CallLine) -> Outcome:
+    async def _outcome(self, line: CallLine, past: Past | None) -> Outcome:
+        """The call's. Raises _OnceError when it changes the world and its outcome stands."""
         async with self._sources.hold(line.source) as held, self._lane(held.bundle, line.tenant):
-            if held.effects.get(line.tool) in _ONCE:
+            if held.effects.get(line.tool) in CHANGES_THE_WORLD:
+                if past is not None:
+                    raise _OnceError(past)
                 note = {"id": line.id, "line": line.number, "call": line.digest}
                 await trio.to_thread.run_sync(self._started.append_durably, note)
             return await self._engine.call(line.tool, line.arguments, timeout_ms=line.timeout_ms, tenant=line.tenant, namespace=line.source)
@@ -229,12 +255,20 @@ class Batch:
                 "receipt": receipt.get("id"),
             }
         )
-        self.tally.add(outcome.reason, usage)
+        self.tally.add(outcome.reason, None if usage is None else usage["wall_ms"])
         self.finished += 1
 
     def _stop(self, error: EngineError) -> None:
         self._failure = self._failure or error
         self._scope.cancel()
+
+
+class _OnceError(Exception):
+    """The call is not made a second time."""
+
+    def __init__(self, past: Past) -> None:
+        super().__init__()
+        self.past = past
 
 
 class _Lane:
@@ -257,6 +291,25 @@ def _taken(line: CallLine | BadLine, met: Met) -> BadLine:
     return BadLine(number=line.number, digest=line.digest, id=None, reason="refused.request", lines=(told,))
 
 
+def _passing(reason: str) -> bool:
+    """Whether another run may see another end of the same call, since this one was the host's doing."""
+    return REASONS[reason].fault is Fault.HOST or reason in _PASSING
+
+
+def _never_ran(reason: str) -> bool:
+    """Whether nothing of the tool ran for it."""
+    return REASONS[reason].status is Status.REFUSED and reason != "refused.repeat"
+
+
+def _is_note(record: Mapping[str, Any]) -> bool:
+    """Whether a line is a note of a call begun, to the key."""
+    return set(record) == {"id", "line", "call"} and type(record["id"]) is str and _is_place(record)
+
+
+def _is_place(record: Mapping[str, Any]) -> bool:
+    return type(record.get("line")) is int and _DIGEST.fullmatch(str(record.get("call"))) is not None
+
+
 def _refused(reason: str, lines: tuple[str, ...]) -> Outcome:
     return Outcome(status=REASONS[reason].status, reason=reason, lines=lines)
 
@@ -264,7 +317,7 @@ def _refused(reason: str, lines: tuple[str, ...]) -> Outcome:
 def _checked(record: Mapping[str, Any], file: LineFile) -> tuple[str | None, str]:
     """Id and reason of an earlier outcome. Raises RequestError for a line that no batch wrote."""
     id, reason, usage = record.get("id"), record.get("reason"), record.get("usage")
-    whole = (id is None or type(id) is str) and type(record.get("line")) is int and _DIGEST.fullmatch(str(record.get("call")))
+    whole = (id is None or type(id) is str) and _is_place(record)
     wall = usage.get("wall_ms") if type(usage) is dict else None
     timed = usage is None or (isinstance(wall, int | float) and math.isfinite(wall))
     if not whole or not timed or type(reason) is not str or reason not in REASONS:

@@ -3,30 +3,33 @@
 Its job: one load, the first call, calls one at a time with pauses, calls in flight; the figures as a table or as data.
 Not its job: what the engine costs beside other sandboxes (``bench/``), a call's steps (``call.py``).
 Laws:
-1. Each call that was made is counted by how it ended, and one that did not end well is told (tests/e2e/test_cli_bench.py).
+1. Each call that was made is counted by how it ended, and one that did not end well is told and in no figure
+   (tests/e2e/test_cli_bench.py).
 2. A tool that changes the world is not called many times unasked (tests/e2e/test_cli_bench.py).
 3. A tool whose first call does not end well is not measured: its outcome is the answer (tests/e2e/test_cli_bench.py).
 """
 
 import dataclasses
-import math
 import os
 import platform
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import Any
 
 import trio
 
+from engine.batch.run import CHANGES_THE_WORLD
+from engine.batch.tally import QUANTILES, quantiles
 from engine.errors import one_line
+from engine.faces.batch import at_once
 from engine.faces.printing import Answer, Printer, table
 from engine.faces.run import Wanted
 from engine.host import Engine
 from engine.outcome import REASONS, Outcome, Status, error_for
+from engine.places import data_dir
+from engine.policy.load import load_policy
 
 _PAUSE_SECONDS = 0.01  # between calls made one at a time: a caller who thinks, so that the next child can become ready
-_ONCE = ("write", "external")  # effects that many calls would repeat
-_QUANTILES = {"min": 0.0, "median": 0.5, "p90": 0.9, "p99": 0.99, "max": 1.0}
 _MIB = 1 << 20
 
 
@@ -37,6 +40,11 @@ class Load:
     calls: int
     concurrency: int
     allow_repeat: bool
+
+    @property
+    def to_come(self) -> int:
+        """Calls after the first: one at a time, those that start the jails, in flight."""
+        return self.calls * 2 + self.concurrency
 
 
 class Counted:
@@ -53,6 +61,8 @@ class Counted:
         usage = (await outcome.concluded()).get("usage", {})
         self.reasons[outcome.reason] += 1
         self.lines.setdefault(outcome.reason, outcome.lines)
+        if outcome.status is not Status.OK:
+            return  # what did not end well is no measure of what does
         if usage.get("cpu_ms") is not None:
             self.cpu_ms.append(usage["cpu_ms"])
         if usage.get("peak_rss_bytes") is not None:
@@ -73,28 +83,31 @@ class Caller:
         return ms, outcome
 
     async def paced(self, calls: int) -> list[float]:
-        """So many calls one at a time, each after a pause; how long the caller waited for each."""
+        """So many calls one at a time, each after a pause; how long the caller waited for each that ended well."""
         waited = []
         for _ in range(calls):
             await trio.sleep(_PAUSE_SECONDS)
-            waited.append((await self.first())[0])
+            ms, outcome = await self.first()
+            if outcome.status is Status.OK:
+                waited.append(ms)
         return waited
 
     async def in_flight(self, calls: int, concurrency: int) -> tuple[list[float], float]:
-        """So many calls, that many at once; how long the caller waited for each, and the calls a second, receipts written."""
+        """So many calls, that many at once; how long the caller waited for each that ended well, and how many of these a second."""
         waited: list[float] = []
         left = iter(range(calls))
         started = trio.current_time()
         async with trio.open_nursery() as nursery:
             for _ in range(min(calls, concurrency)):
                 nursery.start_soon(self._line, left, waited)
-        return waited, calls / (trio.current_time() - started)
+        return waited, len(waited) / (trio.current_time() - started)
 
     async def _line(self, left: Iterator[int], waited: list[float]) -> None:
         async with trio.open_nursery() as nursery:
             for _ in left:
                 ms, outcome = await self._timed()
-                waited.append(ms)
+                if outcome.status is Status.OK:
+                    waited.append(ms)
                 nursery.start_soon(self.counted.add, outcome)
 
     async def _timed(self) -> tuple[float, Outcome]:
@@ -106,6 +119,8 @@ class Caller:
 async def bench(printer: Printer, source: str, tool: str, arguments: dict[str, Any], wanted: Wanted, load: Load) -> Answer:
     """All of it. Raises EngineError when it does not come to a call."""
     loads_before = os.getloadavg()
+    policy = load_policy(wanted.policy, data_dir("policies"))
+    load = dataclasses.replace(load, concurrency=at_once(printer, load.concurrency, policy.pool, workers=1))
     async with wanted.engine() as engine:
         started = trio.current_time()
         await engine.load(source, worker=wanted.worker)
@@ -123,30 +138,21 @@ async def bench(printer: Printer, source: str, tool: str, arguments: dict[str, A
     return _told(tool, rows, rate, caller.counted, _machine(loads_before))
 
 
-def quantile(ordered: Sequence[float], share: float) -> float:
-    """The value that at least this share of an ordered, non-empty series does not exceed (nearest rank)."""
-    return ordered[max(0, math.ceil(share * len(ordered)) - 1)]
-
-
-def quantiles(series: Sequence[float]) -> dict[str, float]:
-    """Minimum, median, 90th and 99th percentile and maximum of a series that is not empty."""
-    ordered = sorted(series)
-    return {name: round(quantile(ordered, share), 3) for name, share in _QUANTILES.items()}
-
-
 def _may_repeat(engine: Engine, tool: str, load: Load) -> None:
     effect = engine.loaded(tool).declaration.effect
-    if effect in _ONCE and not load.allow_repeat:
-        count = 1 + load.calls * 2 + load.concurrency
+    if effect in CHANGES_THE_WORLD and not load.allow_repeat:
+        count = 1 + load.to_come
         raise error_for(
             "refused.request", f"{tool} has the effect {effect} and would be called {count} times: --allow-repeat says that it may be"
         )
 
 
 def _announce(printer: Printer, first_ms: float, load: Load) -> None:
-    calls = load.calls * 2 + load.concurrency
-    text = f"first call {_ms(first_ms)} ms; {calls} more follow, {load.calls} of them one at a time"
-    printer.event("bench", {"first_call_ms": round(first_ms, 3), "calls_to_come": calls}, text)
+    text = (
+        f"first call {_ms(first_ms)} ms; {load.to_come} more follow: {load.calls} one at a time, {load.concurrency} to start the workers, "
+        f"{load.calls} with {load.concurrency} in flight"
+    )
+    printer.event("bench", {"first_call_ms": round(first_ms, 3), "calls_to_come": load.to_come}, text)
 
 
 def _machine(loads_before: tuple[float, float, float]) -> dict[str, Any]:
@@ -161,7 +167,7 @@ def _machine(loads_before: tuple[float, float, float]) -> dict[str, Any]:
 
 
 def _told(tool: str, rows: dict[str, list[float]], rate: float, counted: Counted, machine: dict[str, Any]) -> Answer:
-    figures = {name: {"count": len(series), **quantiles(series)} for name, series in rows.items()}
+    figures = {name: {"count": len(series), **(quantiles(series) if series else dict.fromkeys(QUANTILES))} for name, series in rows.items()}
     used = {
         "cpu_ms": quantiles(counted.cpu_ms) if counted.cpu_ms else None,
         "peak_rss_bytes": quantiles(counted.peak_bytes) if counted.peak_bytes else None,
@@ -178,14 +184,17 @@ def _told(tool: str, rows: dict[str, list[float]], rate: float, counted: Counted
     bad = [(reason, count) for reason, count in counted.reasons.most_common() if reason != "ok.done"]
     if not bad:
         return Answer(value=value, text=text)
-    lines = [one_line(f"{count} of {counted.reasons.total()} calls: {reason}: {'; '.join(counted.lines[reason])}") for reason, count in bad]
+    lines = [
+        one_line(f"{reason}: {count} of {counted.reasons.total()} calls, in no figure: {'; '.join(counted.lines[reason])}")
+        for reason, count in bad
+    ]
     worst = max(bad, key=lambda pair: (REASONS[pair[0]].exit_code, pair[1]))  # as a batch ends
-    return Answer(reason=worst[0], lines=tuple(lines), value=value, text=text)
+    return Answer(reason=worst[0], lines=tuple(lines), value=value, text=text, mixed=True)
 
 
 def _waited(figures: dict[str, dict[str, Any]]) -> str:
-    head = ("the caller waited (ms)", "count", *_QUANTILES)
-    return table(head, [(name, str(row["count"]), *(_ms(row[column]) for column in _QUANTILES)) for name, row in figures.items()])
+    head = ("the caller waited (ms)", "ok", *QUANTILES)
+    return table(head, [(name, str(row["count"]), *(_ms(row[column]) for column in QUANTILES)) for name, row in figures.items()])
 
 
 def _summary(value: dict[str, Any]) -> str:
@@ -202,5 +211,7 @@ def _summary(value: dict[str, Any]) -> str:
     return table(("of all calls", ""), rows)
 
 
-def _ms(value: float) -> str:
+def _ms(value: float | None) -> str:
+    if value is None:
+        return "-"
     return f"{value:.2f}" if value < 10 else f"{value:.1f}" if value < 100 else f"{value:.0f}"

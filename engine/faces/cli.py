@@ -157,7 +157,7 @@ def bench(
 @click.option("--source", metavar="SOURCE", help="Source of the lines that name none.")
 @click.option("--concurrency", type=click.IntRange(1, 1024), metavar="N", help="Calls in flight; left out, two per processor.")
 @click.option("--resume", is_flag=True, help="Go on with RESULTS: what is finished there is not called again.")
-@click.option("--allow-repeat", is_flag=True, help="Call again what an earlier run began and may have done.")
+@click.option("--allow-repeat", is_flag=True, help="Call again what an earlier run may have done.")
 @_shared("policy", "worker", "timeout", "tenant", "state")
 def batch(
     calls: str,
@@ -172,12 +172,12 @@ def batch(
 ) -> int:
     """Make the calls in CALLS, one JSON object a line: id, source, tool, and if wanted arguments, timeout_ms, tenant."""
     from engine.faces import interrupt
-    from engine.faces.batch import Asked
-    from engine.faces.batch import batch as command
+    from engine.faces.batch import Asked, Command
 
     asked = Asked(calls=calls, out=out, source=source, concurrency=concurrency, resume=resume, allow_repeat=allow_repeat)
     printer, wanted = _printer(as_json), _wanted(options)
-    return printer.answer(interrupt.run(lambda: command(printer, asked, wanted)))
+    command = Command(printer, asked, wanted)
+    return printer.answer(interrupt.run(command.answer, command.stopped))
 
 
 @cli.command()

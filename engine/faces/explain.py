@@ -19,7 +19,7 @@ from engine.faces.printing import Answer, Printer, safe_json
 from engine.faces.run import Wanted
 from engine.host import Engine
 from engine.jail.plan import Plan
-from engine.policy.model import LIMIT_KEYS
+from engine.policy.model import LIMIT_KEYS, Pool
 from engine.policy.resolve import Resolved, Tightening, resolve
 from engine.preparing import Loaded, LoadedTool
 from engine.staging import environ
@@ -97,7 +97,13 @@ def _static(walk: _Walk, graph: Graph, staged: Loaded) -> None:
     policy = staged.policy
     level = str(policy.freshness)
     walk.unknown(
-        "policy", name=policy.name, mode=str(policy.mode), freshness=level, digest=policy.digest, loosenings=list(policy.loosenings)
+        "policy",
+        name=policy.name,
+        mode=str(policy.mode),
+        freshness=level,
+        digest=policy.digest,
+        loosenings=list(policy.loosenings),
+        pool=_pool(policy.pool),
     )
     walk.unknown("environment")
     walk.unknown("plan")
@@ -154,7 +160,13 @@ def _policy(resolved: Resolved) -> dict[str, Any]:
         "layers": list(resolved.layers),
         "network": list(resolved.network),
         "folders": dict(resolved.folders),
+        "pool": _pool(resolved.pool),
     }
+
+
+def _pool(pool: Pool) -> dict[str, int]:
+    """The bounds under which calls share workers; times in ms and sizes in bytes, as the names say."""
+    return dataclasses.asdict(pool)
 
 
 def _plan(plan: Plan, resolved: Resolved) -> dict[str, Any]:

@@ -20,12 +20,17 @@ class Interrupted(Exception):
     """A signal asked for the end; the command has ended cleanly."""
 
 
-def run(command: Callable[[], Awaitable[T]]) -> T:
-    """The command's answer. Raises Interrupted, or what the command raises."""
-    return trio.run(_guarded, command)
+def run(command: Callable[[], Awaitable[T]], stopped: Callable[[], T | None] = lambda: None) -> T:
+    """The command's answer, or ``stopped``'s when a signal cut it short. Raises Interrupted without one, or what the command raises."""
+    answer = trio.run(_guarded, command)
+    if answer is None:
+        answer = stopped()
+    if answer is None:
+        raise Interrupted
+    return answer
 
 
-async def _guarded(command: Callable[[], Awaitable[T]]) -> T:
+async def _guarded(command: Callable[[], Awaitable[T]]) -> T | None:
     answers: list[T] = []
     failures: list[Exception] = []
     with trio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as signals:
@@ -40,9 +45,7 @@ async def _guarded(command: Callable[[], Awaitable[T]]) -> T:
             nursery.cancel_scope.cancel()
     if failures:
         raise failures[0]
-    if not answers:
-        raise Interrupted
-    return answers[0]
+    return answers[0] if answers else None
 
 
 def _only(error: Exception) -> Exception:

@@ -28,7 +28,10 @@ _TAB = 4
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Answer:
-    """How a command ended. ``text`` is what stdout shows without ``--json``; ``stdout`` and ``stderr`` are a tool's own words."""
+    """How a command ended. ``text`` is what stdout shows without ``--json``; ``stdout`` and ``stderr`` are a tool's own words.
+
+    ``advice`` takes the place of the table's, and empty leaves it out; ``mixed``: the lines name several reasons themselves.
+    """
 
     reason: str = "ok.done"
     value: Any = None
@@ -37,6 +40,8 @@ class Answer:
     stdout: str = ""
     stderr: str = ""
     text: str = ""
+    advice: str | None = None
+    mixed: bool = False
 
     @classmethod
     def of_error(cls, error: EngineError) -> "Answer":
@@ -93,8 +98,10 @@ class Printer:
         if answer.text:
             _write(sys.stdout, answer.text + "\n")
         if answer.reason != "ok.done":
-            self.notes(f"{answer.reason}: {line}" for line in answer.lines or ("",))
-            self.note(f"  what to do: {REASONS[answer.reason].advice}")
+            self.notes(line if answer.mixed else f"{answer.reason}: {line}" for line in answer.lines or ("",))
+            advice = REASONS[answer.reason].advice if answer.advice is None else answer.advice
+            if advice and not answer.mixed:
+                self.note(f"  what to do: {advice}")
         return answer.exit_code
 
     def event(self, kind: str, fields: Mapping[str, Any], text: str) -> None:

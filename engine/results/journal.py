@@ -3,9 +3,10 @@
 Its job: receipts in groups to the file, soon after their calls; what the disk does not take is kept and written first.
 Not its job: what a receipt says (``receipts.py``).
 Laws:
-1. A full disk loses neither an answer nor a receipt: what is owed is written before the next call starts (tests/e2e/test_storage.py).
+1. A full disk loses neither an answer nor a receipt: what it did not take is written before a call starts (tests/e2e/test_storage.py).
 2. A line of the journal is a whole receipt, or half of one that a full disk cut; what follows it is whole (tests/unit/test_journal.py).
 3. A receipt is in the file a twentieth of a second after its call, or at once for who waits for it (tests/unit/test_journal.py).
+   Until then it is in memory alone: a supervisor that is killed loses it, with whoever had the answer.
 """
 
 import os

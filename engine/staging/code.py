@@ -7,11 +7,13 @@ Laws:
    (tests/contract/test_code.py).
 2. Whoever reads it compares the digest that was told in memory: a file that was changed is not used (tests/contract/test_code.py).
 3. A bundle without it works the same (tests/contract/test_code.py).
+4. Only a regular file is read or written there, and no more of it than code can be (tests/contract/test_code.py).
 """
 
 import dataclasses
 import hashlib
 import os
+import stat
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -34,24 +36,32 @@ def publish(code: Mapping[str, bytes], python: str, folder: Path) -> Code | None
     ``python`` is the version line of the interpreter that made it.
     """
     head = "\n".join((python, *(f"{len(made)} {path}" for path, made in code.items()))).encode()
-    data = b"".join((len(head).to_bytes(4, "big"), head, *code.values()))
-    if not code or len(data) > MOST_BYTES:
+    if not code or 4 + len(head) + sum(map(len, code.values())) > MOST_BYTES:  # before it is joined: who made it may have made gigabytes
         return None
+    data = b"".join((len(head).to_bytes(4, "big"), head, *code.values()))
     digest = hashlib.sha256(data).hexdigest()
     path = folder / digest
     try:
         own_folder(folder)
-        if not path.exists() or path.read_bytes() != data:
-            _write(path, data)
+        _keep(path, data)
     except OSError:
         return None
     return Code(path=path, digest=digest)
 
 
-def _write(path: Path, data: bytes) -> None:
-    # not synced, not renamed: a reader that finds only a part of it, finds another digest and does without
-    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
-    with open(descriptor, "wb", buffering=0) as file:
+def _keep(path: Path, data: bytes) -> None:
+    """Write the data there unless that is what lies there already. Raises OSError."""
+    # security: a pipe, a device or a link in its place would be waited for, read without end, or lead elsewhere
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, 0o600)
+    try:
+        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+            raise FileExistsError(path)
+        if os.pread(descriptor, len(data) + 1, 0) == data:
+            return
+        # not synced, not renamed: a reader that finds only a part of it, finds another digest and does without
+        os.truncate(descriptor, 0)
         view = memoryview(data)
         while view:
-            view = view[file.write(view) :]
+            view = view[os.write(descriptor, view) :]
+    finally:
+        os.close(descriptor)

@@ -51,8 +51,8 @@ def _private(pid: int) -> int:
         except psutil.AccessDenied:
             seen = process.memory_info()
             return int(max(0, seen.rss - seen.shared))
-    except psutil.Error:
-        return 0  # it ended meanwhile
+    except (psutil.Error, OSError):
+        return 0  # it ended meanwhile, or our own table of files is full
 
 
 def _children(pid: int) -> list[int]:

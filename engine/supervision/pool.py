@@ -9,6 +9,7 @@ Laws:
 4. Bounds and lines are per depth: a tool's own call never waits for a jail that its caller holds (tests/contract/test_nesting.py).
 5. Tenants take turns, and none takes the last worker from those who have none (tests/contract/test_tenants.py).
 6. After ``close`` no jail is left (tests/security/test_promise_clean.py).
+7. A jail that would not end is told by ``close``, and is no other call's error (tests/contract/test_upkeep_trouble.py).
 """
 
 from collections.abc import Awaitable, Callable
@@ -22,23 +23,12 @@ from engine.supervision import reaper
 from engine.supervision.growth import Growth
 from engine.supervision.line import Line, Place, gives_way
 from engine.supervision.spare import Recipe, Spare
-from engine.supervision.stock import Claim, Stock
+from engine.supervision.stock import Claim, Start, Stock
 from engine.supervision.stock import Seat as Seat  # the name under which calls know it
 from engine.worker.launcher import Launcher
 from engine.worker.native import Jail
 
 _FAILURES = 3  # spares in a row that did not come up; then none is made until a call asks
-
-
-class Start:
-    """One jail being made: on behalf of those in line, or ``ahead`` of them. ``victim`` makes room for it."""
-
-    def __init__(self, claim: Claim, recipe: Recipe, bounds: PoolBounds, *, ahead: bool, victim: Seat | None) -> None:
-        self.claim, self.recipe, self.bounds, self.ahead, self.victim = claim, recipe, bounds, ahead, victim
-        self.scope = trio.CancelScope()
-        self.done = trio.Event()
-        self.seat: Seat | None = None
-        self.error: Exception | None = None
 
 
 class Pool:
@@ -51,6 +41,7 @@ class Pool:
         self._starts: set[Start] = set()
         self._closed = False
         self._settled = trio.Event()  # replaced each time something ended
+        self._back: trio.Event | None = None  # for who waits until one comes back
         self._unclean: list[str] = []  # what would not end, told by ``close``
 
     @property
@@ -124,11 +115,16 @@ class Pool:
         begun: list[Start] = []
         while (there := self._stock.of(recipe.key)) < min(jails, bounds.jails):
             start = self._begin(claim, recipe, bounds, ahead=True) if self._stock.may_use(claim, bounds) else None
-            if start is None and not there:
-                raise self._busy(claim, bounds)
-            if start is None:
+            if start is not None:
+                begun.append(start)
+            elif there:
                 break
-            begun.append(start)
+            elif self._stock.changing():
+                await self._change()
+                if self._closed:
+                    raise RequestError("cancelled.shutdown", "the engine was closed while a worker was waited for")
+            else:
+                raise RequestError("refused.busy", self._in_use(claim, bounds))
         for start in begun:
             await start.done.wait()
             if start.error is not None:
@@ -144,7 +140,7 @@ class Pool:
         for seat in self._stock.lent:
             seat.unwanted = not keep(seat.recipe)
         for seat in [seat for seat in self._stock.idle if not keep(seat.recipe)]:
-            await self.retire(seat)
+            await self.retire(seat)  # one that would not end is no reason to keep the others, nor the fault of who loads
 
     async def close(self) -> None:
         """End every jail, those on their way too. Raises HostError when one would not end, now or before."""
@@ -161,9 +157,15 @@ class Pool:
             raise HostError("engine_failed.not_clean", *self._unclean)
 
     async def retire(self, seat: Seat) -> None:
-        """End a jail if it is idle still. Raises HostError when it would not end."""
-        if seat in self._stock.idle:
-            await self._retire(seat)
+        """End a jail if it is idle still. That one would not end is told by ``close``."""
+        if seat in self._stock.idle and self._stock.end(seat):
+            await self._end_quietly(seat)
+
+    async def abandon(self, seat: Seat) -> None:
+        """End an idle jail, and have none of its key ahead of need until a call asks."""
+        key = seat.recipe.key
+        self.growth.forget(lambda recipe: recipe.key != key)
+        await self.retire(seat)
 
     def renew(self, seat: Seat) -> None:
         """Replace the spare of an idle seat by one that may serve; the seat comes back when that is ordered."""
@@ -203,7 +205,19 @@ class Pool:
             seat.taken_at = None
         self.refill(seat)
         self._stock.back(seat)
+        self._came()
         self._serve()
+
+    async def _change(self) -> None:
+        """Until a jail came back, was made or has ended."""
+        if self._back is None:
+            self._back = trio.Event()
+        await self._back.wait()
+
+    def _came(self) -> None:
+        if self._back is not None:
+            self._back.set()
+            self._back = None
 
     def _serve(self) -> None:
         """Give those in line what there is, one tenant after the other, until there is nothing more for anybody."""
@@ -245,8 +259,14 @@ class Pool:
             loser.refuse(RequestError("refused.busy", own))
 
     def _busy(self, claim: Claim, bounds: PoolBounds) -> RequestError:
-        used = bounds.jails if self._stock.full(claim, bounds) else bounds.total
-        return RequestError("refused.busy", f"{used} workers are in use and {bounds.queued} calls wait in line")
+        waiting = sum(map(len, self._line.uncovered(claim.depth, self._stock.coming).values()))
+        return RequestError("refused.busy", f"{self._in_use(claim, bounds)}; calls in line: {waiting} of {bounds.queued} (pool.queued)")
+
+    def _in_use(self, claim: Claim, bounds: PoolBounds) -> str:
+        counts = (("jails", self._stock.used(claim, of_key=True), bounds.jails), ("total", self._stock.used(claim), bounds.total))
+        reached = ", ".join(f"{used} of {most} (pool.{name})" for name, used, most in counts if used >= most)
+        kept = "all but the last (pool.total), which is kept for a tenant that has none"
+        return f"workers in use: {reached or kept}"
 
     def _begin(self, claim: Claim, recipe: Recipe, bounds: PoolBounds, *, ahead: bool) -> Start | None:
         """Begin a jail if there is room, or another key's idle one can go."""
@@ -275,13 +295,13 @@ class Pool:
         try:
             with start.scope:
                 if start.victim is not None:
-                    await self._end(start.victim)
+                    await self._end_quietly(start.victim)
                 jail = await Jail.start(await self._launcher(), start.recipe.plan, seconds=start.recipe.start_ms / 1000)
                 start.seat = Seat(jail, start.recipe, start.bounds, start.claim)
         except Exception as error:  # raised where somebody waits for it: a bug of ours too belongs to a call, not to all of them
             start.error = error
             if start.ahead and not isinstance(error, EngineError):
-                self._unclean.append(f"{type(error).__name__} while a worker was made ahead of need")
+                self._note(error, "a worker was made ahead of need")
         except BaseException:  # the engine's own tasks are being cancelled: whoever closes it still waits for the last jail
             self._settled.set()
             raise
@@ -329,11 +349,12 @@ class Pool:
             if old is not None and old.child is not None:
                 await reaper.reap(seat.jail, old.child)
                 old.child.close()
-        except HostError as error:
-            self._unclean += error.lines
+        except Exception as error:  # one child's trouble is no reason to end everybody's calls
+            self._note(error, "a waiting child was replaced")
         if seat in self._stock.lent:  # else it was ended meanwhile
             self.refill(seat)
             self._stock.back(seat, first=True)
+            self._came()
             self._serve()
 
     async def _retire(self, seat: Seat) -> None:
@@ -347,8 +368,11 @@ class Pool:
     async def _end_quietly(self, seat: Seat) -> None:
         try:
             await self._end(seat)
-        except HostError as error:  # no reason to end anybody's call; told when the engine closes
-            self._unclean += error.lines
+        except Exception as error:  # no reason to end anybody's call; told when the engine closes
+            self._note(error, "a worker was ended")
+
+    def _note(self, error: Exception, when: str) -> None:
+        self._unclean += error.lines if isinstance(error, HostError) else [f"{type(error).__name__} while {when}"]
 
     async def _end(self, seat: Seat) -> None:
         try:
@@ -367,4 +391,5 @@ class Pool:
         """Something began or ended: there may be a jail or room for those in line."""
         self._settled.set()
         self._settled = trio.Event()
+        self._came()
         self._serve()

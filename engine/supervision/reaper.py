@@ -12,7 +12,8 @@ import dataclasses
 from engine.supervision.deadline import GRACE_SECONDS
 from engine.wire.framing import RemoteFault
 from engine.worker.base import End
-from engine.worker.native import Jail, NativeChild
+from engine.worker.child import NativeChild
+from engine.worker.native import Jail
 
 
 async def reap(jail: Jail, child: NativeChild, *, leave_seconds: float = 0.0) -> End:

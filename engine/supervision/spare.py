@@ -7,9 +7,11 @@ Laws:
 1. What went wrong in a spare is the outcome of the call that takes it, with what it printed (tests/contract/test_endings.py).
 2. A declaration that is not the loaded one ends the child before it is sent a call (tests/security/test_promise_checked.py).
 3. A jail whose first process could not import the tool, or has threads since, ends and forks nothing (tests/contract/test_snapshot.py).
+4. Whatever goes wrong while one is made ready ends that one alone (tests/contract/test_jails.py).
 """
 
 import dataclasses
+import os
 
 import trio
 
@@ -23,9 +25,11 @@ from engine.wire.framing import RemoteFault
 from engine.wire.messages import Failure, Init, Ready
 from engine.wire.session import Bounds, Session
 from engine.worker.base import End
-from engine.worker.native import Jail, NativeChild
+from engine.worker.child import NativeChild
+from engine.worker.native import Jail
 
 _IDLE_CPU_SECONDS = 0.05  # a minute; a child that blocks on its channel uses none
+_CORES = os.cpu_count() or 1
 _THREADS_SECONDS = 0.05  # for threads that have ended to be gone in the kernel's count, which takes some microseconds
 LEAVE_SECONDS = 0.25  # for a process that closed its channel to be gone by itself, so that its own exit status is seen
 FAILURES = {
@@ -58,7 +62,6 @@ class Recipe:
     declarations: str | None
     log_bytes: int
     start_ms: int
-    idle_ms: int
     freshness: Freshness = Freshness.FRESH
 
     @property
@@ -84,7 +87,8 @@ class Spare:
         self._said: dict[str, Capture] | None = None  # by the jail's first process, while it imported the tool
         self._scope = trio.CancelScope()
         self._given_up = False
-        self._watched: tuple[float, float] | None = None  # when it was first looked at while it waited, and its CPU seconds then
+        self._ready_at = self.born
+        self._watched: tuple[float, float] | None = None  # when it was first known to wait, and its CPU seconds then
 
     async def prepare(self) -> None:
         """Bring it up; never raises but for cancellation, which leaves the child to whoever closes the jail."""
@@ -100,18 +104,22 @@ class Spare:
                 self.end = await reaper.reap(self._jail, self.child)  # else it would go on, with whatever it does, until a call asks
         except HostError as error:
             self.verdict = (error.code, "; ".join(error.lines))
+        except Exception as error:  # a bug of ours in one child is no reason to end everybody's calls
+            self.verdict = ("engine_failed.bug", f"{type(error).__name__} while a child was made ready")
         finally:
+            self._ready_at = trio.current_time()
             self.ready.set()
 
     def burns(self) -> bool:
-        """Whether it has used more CPU than waiting takes, since it was first asked."""
+        """Whether it has used more CPU than waiting takes, since it was ready or first asked."""
         cpu = None if self.child is None else self.child.cpu_seconds()
         if cpu is None:
             return False
-        now = trio.current_time()
-        if self._watched is None:
+        now, since = trio.current_time(), self._watched
+        if since is None:  # a reading at the time would cost every call; it used no more than every core until then
+            since = (self._ready_at, min(cpu, (self._ready_at - self.born) * _CORES))
             self._watched = (now, cpu)
-        return cpu - self._watched[1] > _IDLE_CPU_SECONDS * max(1.0, (now - self._watched[0]) / 60)
+        return cpu - since[1] > _IDLE_CPU_SECONDS * max(1.0, (now - since[0]) / 60)
 
     def again(self, used: float) -> "Spare":
         """The same child, ready for its next call; ``used`` CPU seconds it has taken so far."""
@@ -119,6 +127,7 @@ class Spare:
         following.child, following.pump = self.child, None if self.pump is None else self.pump.again()
         following.born, following.calls = self.born, self.calls + 1
         following.used, following.used_when_ready = used, self.used_when_ready
+        following._watched = (trio.current_time(), used)
         following.ready.set()
         return following
 
@@ -143,6 +152,7 @@ class Spare:
             return await reaper.why_closed(self._jail, self.end, closed.fault, self._recipe.cpu_s)
         if self._recipe.freshness is Freshness.WARM:
             self.used_when_ready = self.child.cpu_seconds() or 0.0
+            self._watched = (trio.current_time(), self.used_when_ready)
         return verdict
 
     async def _introduce(self, pump: Pump) -> tuple[str, str] | None:
@@ -182,8 +192,9 @@ class Spare:
             return "refused.cannot_enforce", "freshness snapshot: the threads of a worker cannot be counted on this host"
         if threads > 1:
             # security: what a lost thread held, a lock or half a change, would stay so in every child
-            left = f"the import left {threads - 1} threads running, and a process with threads is not forked"
-            return "tool_error.import", f"{left}: start them in the call, or have the freshness fresh"
+            running, them = ("a thread", "it") if threads == 2 else (f"{threads - 1} threads", "them")
+            left = f"the import left {running} running, and a process with threads is not forked"
+            return "tool_error.import", f"{left}: start {them} in the call, or have the freshness fresh"
         return None
 
     def _judged(self, message: object) -> tuple[str, str] | None:

@@ -3,7 +3,7 @@
 Its job: who is idle, lent, ending or starting; what a claim may still take. Pure book-keeping: nothing is started, ended or waited for.
 Not its job: deciding (``pool.py``, ``demand.py``), who waits (``line.py``).
 Laws:
-1. No more jails than the bounds, per depth: idle ones count at every depth, others at that of their call (tests/unit/test_stock.py).
+1. No jail is begun beyond the bounds, per depth: idle ones count at every depth, others at that of their call (tests/unit/test_stock.py).
 2. A tenant that uses workers does not get the last one that is free, once two tenants were seen (tests/unit/test_stock.py).
 3. What everybody gave back leaves no count behind (tests/unit/test_stock.py).
 """
@@ -41,9 +41,9 @@ class Seat:
         self.unwanted = False  # ended when it comes back
 
     def broken(self) -> bool:
-        """Whether its jail died, or its zygote did not fork when it was told to: no fault of the call that would get it."""
+        """Whether its jail died or was told to, or its zygote did not fork when it was told to: no fault of the call that would get it."""
         failed = self.spare is not None and self.spare.verdict is not None and self.spare.verdict[0] == "refused.start_failed"
-        return failed or self.jail.dead()
+        return failed or self.jail.doomed or self.jail.dead()
 
     def spent(self) -> bool:
         """Whether its spare waited too long or was ended: no fault of the call that would get it."""
@@ -51,6 +51,17 @@ class Seat:
         if spare is None or spare.child is None or not spare.ready.is_set() or spare.verdict is not None:
             return False  # on its way; or it failed, and the next call is told
         return trio.current_time() - spare.born > _SPARE_SECONDS or spare.child.gone()
+
+
+class Start:
+    """One jail being made: on behalf of those in line, or ``ahead`` of them. ``victim`` makes room for it."""
+
+    def __init__(self, claim: Claim, recipe: Recipe, bounds: PoolBounds, *, ahead: bool, victim: Seat | None) -> None:
+        self.claim, self.recipe, self.bounds, self.ahead, self.victim = claim, recipe, bounds, ahead, victim
+        self.scope = trio.CancelScope()
+        self.done = trio.Event()
+        self.seat: Seat | None = None
+        self.error: Exception | None = None
 
 
 class Stock:
@@ -110,6 +121,14 @@ class Stock:
     def full(self, claim: Claim, bounds: PoolBounds) -> bool:
         """Whether its worker key is at its own bound."""
         return self._used[claim.depth, "key", claim.key] >= bounds.jails
+
+    def used(self, claim: Claim, *, of_key: bool = False) -> int:
+        """How many are in use at a claim's depth, of its key or in all."""
+        return self._used[(claim.depth, "key", claim.key) if of_key else claim.depth]
+
+    def changing(self) -> bool:
+        """Whether some jail will be idle, or gone, in a moment."""
+        return bool(self.starting or self.ending or len(self.lent) > self.running)
 
     def room(self, claim: Claim, bounds: PoolBounds) -> bool:
         """Whether one jail more may live."""

@@ -51,7 +51,7 @@ _WIDTHS = bytes(
     + [3, 5, 3, 5]  # array, map
     + [1] * 32  # negative fixint
 )
-_FEW = 1000
+FEW = 1000  # items: of so many at most, its bytes are what decoding a payload costs
 _SLACK = 64  # a message's own head, number and fields
 
 
@@ -165,10 +165,10 @@ def _undecoded(error: Exception) -> Refused:
     return Refused(f"a frame that does not decode ({type(error).__name__})")
 
 
-def holds_few(payload: memoryview) -> bool:
-    """Whether a payload, sound or not, holds at most a thousand items, keys included: then its bytes are what decoding it costs."""
+def holds_at_most(payload: memoryview, items: int) -> bool:
+    """Whether a payload, sound or not, holds at most so many items, containers and keys included, and none that is no data."""
     try:
-        _count_items(payload, _FEW)
+        _count_items(payload, items)
     except Refused:
         return False
     return True

@@ -51,4 +51,4 @@ class Judge:
             return ()
         if schema not in self._checkers:
             self._checkers[schema] = Checker.of_text(schema)
-        return self._checkers[schema].problems_of_data(value)
+        return self._checkers[schema].problems_of_data(value, aside=True)

@@ -69,6 +69,7 @@ class Bounds:
     event_bytes: int
     depth: int = DEPTH
     nodes: int = NODES
+    aside_bytes: int = LONGEST  # from here on a value with a schema is too costly to check at once, be it one text
     host_calls: int = 1024  # waiting for our reply at once: their numbers are remembered
 
     def __post_init__(self) -> None:
@@ -120,6 +121,9 @@ HEARS: Mapping[State, Mapping[type[FromWorker], State]] = MappingProxyType(
 )
 _EVENTS = frozenset({Partial, Progress, Event, Log})
 _LARGE = frozenset({Partial, Event, Log, HostCall, Result})  # those that hold a value of the tool's
+_WITH_SCHEMA = frozenset({Partial, Result})
+_SCALAR = frozenset({Ready, Progress, Failure})  # those that hold no list and no map
+_SCALAR_BYTES = 1 << 20  # of these
 _CHEAP_BYTES = 1 << 20  # of text: 1 ms to decode, 3 ms to name by its digest
 _HEAD_BYTES = 2  # of a payload: the array's head and the message's number; not counted as the result's
 _FIXARRAY = 0x90  # msgpack's head of an array of up to 15
@@ -245,7 +249,10 @@ class Session:
         self._measure(kind, length)
         if not buffer.whole(length):
             return None
-        if self._large_bytes is not None and length >= self._large_bytes and kind in _LARGE and not self._is_cheap(length):
+        if kind in _SCALAR and not self._holds_at_most(length, 2 + len(kind.FIELDS)):
+            # security: of maps, a frame of that length takes half a second to build
+            raise RemoteFault("violation.protocol", f"the worker sent {kind.__name__} with more than its fields")
+        if self._goes_aside(kind, length):
             self._count(kind, length)
             self._state = after
             return Large(kind=kind, payload=buffer.take(length), depth=self._bounds.depth, nodes=self._bounds.nodes)
@@ -260,12 +267,17 @@ class Session:
         self._state = after
         return message
 
-    def _is_cheap(self, length: int) -> bool:
-        """Whether the first frame, though long, is decoded and checked in a few milliseconds: up to 1 MiB of a few long texts."""
-        if length > _CHEAP_BYTES:
+    def _goes_aside(self, kind: type[FromWorker], length: int) -> bool:
+        """Whether the first frame would take more than a few milliseconds here; up to 1 MiB of a few long texts does not."""
+        if self._large_bytes is None or kind not in _LARGE:
             return False
+        if kind in _WITH_SCHEMA and length >= self._bounds.aside_bytes:
+            return True
+        return length >= self._large_bytes and (length > _CHEAP_BYTES or not self._holds_at_most(length, decoding.FEW))
+
+    def _holds_at_most(self, length: int, items: int) -> bool:
         with self._buffer.payload(length) as payload:
-            return decoding.holds_few(payload)
+            return decoding.holds_at_most(payload, items)
 
     def _name_the_bound(self) -> None:
         """A frame of no allowed length: when it says that it is a result or an event, its own bound is the one to name."""

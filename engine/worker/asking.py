@@ -1,7 +1,8 @@
 """What the kernel tells of a process that is held by a pidfd.
 
 Its job: whether it has ended, its number, the CPU time and the threads behind the number.
-Not its job: holding or ending it (``native.py``); whether the number is still its own, which whoever holds the pidfd asks afterwards.
+Not its job: holding or ending it (``child.py``, ``native.py``);
+whether the number is still its own, which whoever holds the pidfd asks afterwards.
 Laws:
 1. The number comes from the kernel, never from what a process says of itself (tests/contract/test_freshness.py).
 """
@@ -31,11 +32,14 @@ def bury_if_ours(pidfd: int) -> None:
 
 
 def number_of(pidfd: int) -> int:
-    """The process behind it, -1 when it is buried (pidfd_open(2))."""
+    """The process behind it; -1 when it is buried (pidfd_open(2)), or that cannot be seen, as when our own table of files is full."""
     if pidfd < 0:
         return -1
-    with open(f"/proc/self/fdinfo/{pidfd}") as file:
-        return next((int(line.split()[1]) for line in file if line.startswith("Pid:")), -1)
+    try:
+        with open(f"/proc/self/fdinfo/{pidfd}") as file:
+            return next((int(line.split()[1]) for line in file if line.startswith("Pid:")), -1)
+    except OSError:
+        return -1
 
 
 def cpu_seconds(number: int) -> float | None:
@@ -52,5 +56,5 @@ def threads(number: int) -> int | None:
     """How many it has, the first one included; None when that cannot be seen."""
     try:
         return psutil.Process(number).num_threads()
-    except (psutil.Error, ValueError):
+    except (psutil.Error, OSError, ValueError):
         return None

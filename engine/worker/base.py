@@ -1,11 +1,11 @@
-"""What every kind of worker offers, and how a child of it ended.
+"""What a child of every kind of worker offers, and how it ended.
 
-Its job: the two protocols, and the record of the end.
+Its job: the protocol, and the record of the end.
 Not its job: a kind (``native.py``).
 """
 
 import dataclasses
-from collections.abc import Collection, Mapping
+from collections.abc import Collection
 from typing import Protocol
 
 
@@ -51,21 +51,3 @@ class Child(Protocol):
 
     def close(self) -> None:
         """Let go of our ends of its descriptors."""
-
-
-class Worker(Protocol):
-    """A jail with what it takes to make children one after another."""
-
-    enforced: Mapping[str, int]
-
-    async def fork(self) -> Child:
-        """A new child, locked, that has not read anything yet. Raises HostError."""
-
-    async def bury(self, child: Child, grace: float) -> End | None:
-        """Wait until the child's end was seen; None when that takes longer than ``grace`` seconds."""
-
-    def dead(self) -> bool:
-        """Whether the worker itself has ended."""
-
-    async def close(self) -> None:
-        """End the worker and all in it; returns when nothing of it is left."""

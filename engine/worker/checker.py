@@ -69,7 +69,9 @@ class CheckingProcess:
 
     @property
     def dead(self) -> bool:
-        """Whether the kernel says that it has ended."""
+        """Whether the kernel says that it has ended, or it was closed."""
+        if self._pidfd < 0:
+            return True
         poll = select.poll()
         poll.register(self._pidfd, select.POLLIN)
         return bool(poll.poll(0))

@@ -5,6 +5,7 @@ Not its job: what facts mean (``staging/facts.py``), the parsing (``worker_image
 Laws:
 1. The event loop never parses: a source of 1 MiB can hold the interpreter for a second (tests/security/test_staging.py).
 2. A parser that dies or stays silent refuses that file and nothing else (tests/contract/test_parser.py).
+3. Of all its code no more is held than a bundle can keep: past that, none (tests/contract/test_code.py).
 """
 
 import os
@@ -18,6 +19,7 @@ import trio
 
 from engine.errors import HostError, ToolError
 from engine.jail.plan import Places, parser_order
+from engine.staging.code import MOST_BYTES
 from engine.wire import messages
 from engine.wire.framing import FrameBuffer, RemoteFault
 from engine.worker.launcher import Launcher
@@ -27,11 +29,15 @@ _SECONDS = 20.0  # for one file of at most 1 MiB; about one second is usual for 
 
 
 class Parser:
-    """Callable: source and name to facts. ``code`` keeps the byte code of each source by name, made by the interpreter ``python``."""
+    """Callable: source and name to facts. ``code`` keeps the byte code of each source by name, made by the interpreter ``python``.
+
+    It is empty once it would be more than a bundle can keep.
+    """
 
     def __init__(self, channel: socket.socket) -> None:
         self.code: dict[str, bytes] = {}
         self.python = ""
+        self._left = MOST_BYTES
         self._channel = channel
         self._buffer = FrameBuffer(_ANSWER_BYTES)
 
@@ -53,6 +59,10 @@ class Parser:
     def _keep(self, filename: str, code: object = "", python: object = "", *_: object) -> None:
         """The code as bytes; whoever took the parser over may send anything, and a source without code is compiled when it is imported."""
         if type(code) is str and code and type(python) is str and python.isprintable() and "\n" not in filename:
+            self._left -= len(code)
+            if self._left < 0:  # security: 20 kB of source fold to 4 MiB of code, and a bundle may have thousands of such files
+                self.code.clear()
+                return
             try:
                 self.code[filename], self.python = code.encode("latin-1"), python
             except UnicodeEncodeError:

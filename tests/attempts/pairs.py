@@ -16,7 +16,8 @@ from engine.supervision.pump import Pump
 from engine.supervision.spare import Recipe, Spare
 from engine.wire import messages
 from engine.wire.session import Large
-from engine.worker.native import Jail, NativeChild
+from engine.worker.child import NativeChild
+from engine.worker.native import Jail
 from tests import kit
 from tests.attempts import given
 

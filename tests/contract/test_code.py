@@ -1,16 +1,23 @@
 """Byte code is made when a source is staged and only makes its import cheaper: what it does, says and shows stays the same."""
 
 import hashlib
+import os
+import socket
 import sys
+import tracemalloc
+import types
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+import trio
 
 from engine.host import Engine
 from engine.outcome import Outcome
-from engine.staging.code import Code, publish
-from enter import coding
+from engine.staging.code import MOST_BYTES, Code, publish
+from engine.worker.parser import Parser, open_parser
+from enter import coding, reader
 from tests import kit
 
 TOOLS = '''
@@ -138,15 +145,19 @@ def test_code_of_another_interpreter_is_not_used(tmp_path: Path, other: str) -> 
     assert coding.read([str(place.path), place.digest]) == {}
 
 
-@pytest.mark.parametrize("how", ["changed", "cut", "longer", "link", "missing", "huge"])
+@pytest.mark.parametrize("how", ["changed", "cut", "longer", "link", "missing", "huge", "pipe", "folder"])
 def test_what_is_not_the_code_that_was_made_is_not_used(tmp_path: Path, how: str) -> None:
-    """Changed, cut, longer, behind a link, missing or larger than any: the same as none."""
+    """Changed, cut, longer, behind a link, missing, larger than any or no file: the same as none, and nothing of it stays open."""
     place = made(tmp_path / "code")
     data = place.path.read_bytes()
     place.path.unlink()
     if how == "link":
         (tmp_path / "target").write_bytes(data)
         place.path.symlink_to(tmp_path / "target")
+    elif how == "pipe":
+        os.mkfifo(place.path)
+    elif how == "folder":
+        place.path.mkdir()
     elif how != "missing":
         put = {
             "changed": data[:-1] + bytes((data[-1] ^ 1,)),
@@ -155,7 +166,91 @@ def test_what_is_not_the_code_that_was_made_is_not_used(tmp_path: Path, how: str
             "huge": data + bytes(coding.FILE_BYTES),
         }
         place.path.write_bytes(put[how])
+    before = os.listdir("/proc/self/fd")
     assert coding.read([str(place.path), place.digest]) == {}
+    assert os.listdir("/proc/self/fd") == before
+
+
+FOLDS = b"".join(b"x = 'a' * 4096 + '%d'\n" % number for number in range(700))  # some 16 kB that are 3 MB of code
+
+
+async def test_code_past_what_a_bundle_can_keep_is_not_held(engine: Engine) -> None:
+    """A load with more of it has none at all, whatever comes after; a new load begins anew."""
+    launcher = await engine._running_launcher()
+    for second in (FOLDS, b"x = 1\n"):
+        async with open_parser(launcher, engine._state.places) as parse:
+            sizes = []
+            for name, text in (("a.py", FOLDS), ("b.py", second), ("c.py", b"x = 1\n")):
+                assert (await parse(text, name))["ok"] is True
+                sizes.append(len(parse.code))
+            assert sizes == ([1, 0, 0] if second == FOLDS else [1, 2, 3])
+
+
+def test_a_parser_that_was_taken_over_fills_no_memory() -> None:
+    """The supervisor counts for itself: at the bound it is kept, above it none, and none that follows."""
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        parse = Parser(ours)
+        parse._keep("a.py", "x" * MOST_BYTES, coding.PYTHON)
+        assert sum(map(len, parse.code.values())) == MOST_BYTES
+        for name in ("b.py", "c.py"):
+            parse._keep(name, "x", coding.PYTHON)
+            assert parse.code == {}
+
+
+def test_a_parser_makes_no_code_past_the_bound(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is not kept is not compiled either."""
+    asked = tmp_path / "asked"
+    asked.write_bytes(b"".join(len(n).to_bytes(4, "big") + len(s).to_bytes(4, "big") + n + s for n, s in [(b"a.py", FOLDS)] * 4))
+    compiled, sent, real = [], [], coding.code_of
+
+    def code_of(text: bytes, name: str) -> str:
+        compiled.append(name)
+        return real(text, name)
+
+    def pack(_: int, fields: list[Any]) -> bytes:
+        sent.append(len(fields[1]) > 0)
+        return b""
+
+    monkeypatch.setattr(coding, "code_of", code_of)
+    descriptor = os.open(asked, os.O_RDONLY)
+    reader.serve(descriptor, types.SimpleNamespace(pack=pack))
+    os.close(descriptor)
+    assert (compiled, sent) == (["a.py"] * 2, [True, True, False, False])
+
+
+def test_too_much_code_is_not_even_joined(tmp_path: Path) -> None:
+    """A gigabyte of it costs nothing: it is counted first."""
+    once = bytes(MOST_BYTES)
+    tracemalloc.start()
+    try:
+        assert publish({f"{number}.py": once for number in range(256)}, coding.PYTHON, tmp_path / "code") is None
+        assert tracemalloc.get_traced_memory()[1] < MOST_BYTES
+    finally:
+        tracemalloc.stop()
+
+
+@pytest.mark.parametrize(("what", "well"), [("pipe", False), ("link", False), ("folder", False), ("longer", True), ("nothing", True)])
+async def test_what_lies_in_the_place_of_code(tmp_path: Path, what: str, well: bool) -> None:
+    """Only a regular file is read and written there; whatever else it is stays, unread, and the bundle has no code."""
+    place = made(tmp_path / "code")
+    data = place.path.read_bytes()
+    place.path.unlink()
+    target = tmp_path / "target"
+    target.write_bytes(b"another's")
+    put: dict[str, Callable[[], object]] = {
+        "pipe": lambda: os.mkfifo(place.path),
+        "link": lambda: place.path.symlink_to(target),
+        "folder": place.path.mkdir,
+        "longer": lambda: place.path.write_bytes(bytes(2 * MOST_BYTES)),
+        "nothing": lambda: None,
+    }
+    put[what]()
+    code = {"a.py": coding.code_of(b"x = 1\n", "a.py").encode("latin-1")}
+    with trio.fail_after(20):
+        found = await trio.to_thread.run_sync(publish, code, coding.PYTHON, tmp_path / "code", abandon_on_cancel=True)
+    assert (found, target.read_bytes()) == (place if well else None, b"another's")
+    assert not well or place.path.read_bytes() == data
 
 
 def test_too_much_code_is_none(tmp_path: Path) -> None:

@@ -2,17 +2,23 @@
 
 from collections.abc import Awaitable, Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 import trio
 
-from engine.errors import HostError
+from engine import concluding, spelling
+from engine.errors import EngineBug, HostError
 from engine.host import Engine
 from engine.outcome import Outcome
 from engine.supervision import reaper
+from engine.supervision.values import _Order
+from engine.wire.framing import RemoteFault
+from engine.worker import child as children
 from engine.worker import native
 from engine.worker.base import End
-from engine.worker.native import Jail, NativeChild
+from engine.worker.child import NativeChild
+from engine.worker.native import Jail
 from tests import kit, moments
 
 
@@ -32,7 +38,7 @@ class Held:
 
 
 @pytest.fixture
-def held(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> Held:
+def held(monkeypatch: pytest.MonkeyPatch) -> Held:
     """Burials that their test lets on."""
     made = Held(reaper.reap)
     monkeypatch.setattr(reaper, "reap", made.reap)
@@ -104,7 +110,8 @@ async def test_what_would_not_end_is_told_to_who_asks_and_who_closes(tmp_path: P
             await moments.run(engine, tmp_path, "value = 1")
             below += moments.Tree(engine).all()
             with monkeypatch.context() as patch:
-                patch.setattr(native, "_kill", lambda pidfd: None)
+                for module in (native, children):
+                    patch.setattr(module, "kill", lambda pidfd: None)
                 hanging = "import threading\nthreading.Thread(target=threading.Event().wait).start()\nvalue = 2"
                 outcome = await engine.call("run", {"code": hanging + "\nos._exit = lambda status: threading.Event().wait()"})
                 assert (outcome.reason, outcome.value) == ("ok.done", 2)
@@ -152,3 +159,68 @@ async def test_two_are_buried_in_one_jail_at_once(engine: Engine, tmp_path: Path
                 child.kill()
     assert {number: end is not None and end.status for number, end in ends.items()} == {child.number: 9 for child in children}
     children[1].close()
+
+
+async def test_a_receipt_that_cannot_be_made_keeps_nobody_waiting(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The answer stands; who waits for the receipt is told, and so is who closes the engine. Its control is the next call."""
+    with trio.fail_after(60), pytest.raises(HostError) as closing:  # noqa: PT012 - it is raised where the block is left
+        async with Engine(state_dir=tmp_path / "state") as engine:
+            await moments.run(engine, tmp_path / "source", "value = 1")
+            with monkeypatch.context() as patch:
+                patch.delattr(concluding, "receipt")
+                outcome = await engine.call("echo", {"word": "x"})
+                with pytest.raises(EngineBug) as asking:
+                    await outcome.concluded()
+            assert (await (await engine.call("echo", {"word": "x"})).concluded())["verdict"]["reason"] == "ok.done"
+    assert (outcome.reason, asking.value.lines) == ("ok.done", ("NameError while the receipt was made",))
+    assert closing.value.lines == ("NameError while a call was concluded",)
+
+
+async def test_a_cancelled_block_cuts_no_conclusion_short(tmp_path: Path, held: Held) -> None:
+    """What was answered before is buried and has its whole receipt: a scope around the engine reaches its body alone."""
+    burials = held
+    async with trio.open_nursery() as nursery:
+        with trio.CancelScope() as scope:
+            async with Engine(state_dir=tmp_path / "state") as engine:
+                burials.go.set()
+                await engine.load(kit.write(tmp_path / "source", moments.RUN))
+                burials.asked, burials.go = trio.Event(), trio.Event()
+                outcome = await engine.call("echo", {"word": "x"})
+                await burials.asked.wait()
+                nursery.start_soon(let_go, engine, burials)
+                scope.cancel()
+                await trio.lowlevel.checkpoint()
+    receipt = await outcome.concluded()
+    assert (scope.cancelled_caught, receipt["verdict"]["reason"], receipt["violations"]) == (True, "ok.done", [])
+    assert receipt["usage"]["cpu_ms"] > 0
+
+
+async def let_go(engine: Engine, burials: Held) -> None:
+    """Let the burials on when the engine has been closing for a while."""
+    await engine._closing.wait()
+    for _ in range(50):
+        await trio.lowlevel.checkpoint()
+    burials.go.set()
+
+
+async def test_a_large_value_without_a_name_says_so(engine: Engine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The process that checks it is lost before its digest: the receipt names none, though the caller holds a value."""
+    take = _Order.take
+
+    def lost(self: _Order, what: str, told: Any) -> bool:
+        if what == "digest":
+            raise RemoteFault("violation.protocol", "the checking process is gone")
+        return take(self, what, told)
+
+    code = "value = [{'number': number} for number in range(20_000)]"
+    found = []
+    for patched in (True, False):
+        with monkeypatch.context() as patch:
+            if patched:
+                patch.setattr(_Order, "take", lost)
+            outcome = await moments.run(engine, tmp_path / "source", code)
+            outcome.value.append("changed by the caller")
+            receipt = await outcome.concluded()
+        found.append((outcome.reason, receipt["digests"]["result"], receipt["violations"]))
+    named = spelling.digest([{"number": number} for number in range(20_000)])
+    assert found == [("ok.done", None, ["the digest could not be made"]), ("ok.done", named, [])]

@@ -86,6 +86,8 @@ async def test_after_what_it_goes_on(engine: Engine, tmp_path: Path, code: str, 
         before = await counted(engine)
         outcome = await counted(engine, code, timeout_ms=20_000 if reason != "limit_exceeded.wall" else 1500)
         after = await counted(engine)
+        jail, _ = await levels.waiting(engine)
+        assert (len(jail._children), len(moments.Tree(engine).children)) == (1, 1)  # whether it stayed or not, none beside it
     assert (outcome.reason, before.value[1], after.reason, after.stdout) == (reason, 1, "ok.done", f"call {after.value[1]}\n")
     assert after.value[1] == (3 if stays else 1)
     if stays:

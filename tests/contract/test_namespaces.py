@@ -4,8 +4,10 @@ from pathlib import Path
 
 import pytest
 
+from engine.call import Request
 from engine.errors import EngineError
 from engine.host import Engine
+from engine.outcome import Outcome
 from tests import kit
 
 FIRST = """
@@ -49,6 +51,20 @@ async def test_tools_of_one_name_live_side_by_side(engine: Engine, tmp_path: Pat
         ("refused.unknown_tool", None),
     ]
     assert found[2].lines == ("there is no tool 'name'; loaded: none",)
+
+
+async def test_a_stream_and_a_plan_name_one_too(engine: Engine, tmp_path: Path) -> None:
+    """As a call does: the tool of that namespace, and outside of them there is none."""
+    await both(engine, tmp_path)
+    values = []
+    for namespace in ("a", "b"):
+        async with engine.stream("name", {}, namespace=namespace) as stream:
+            values += [item.value async for item in stream if isinstance(item, Outcome)]
+    assert values == ["first", "second"]
+    keys = {engine.prepare("name", Request(arguments={}, namespace=namespace)).recipe.key for namespace in ("a", "b")}
+    assert len(keys) == 2
+    with pytest.raises(EngineError, match="there is no tool 'name'; loaded: none"):
+        engine.prepare("name", Request(arguments={}))
 
 
 async def test_in_one_namespace_they_still_clash(engine: Engine, tmp_path: Path) -> None:

@@ -133,7 +133,10 @@ async def test_a_call_waits_in_line_and_past_its_end_is_refused(engine: Engine, 
             await in_line(engine, 2)
             refused = await engine.call("echo", {"word": "too many"})
             held.told.set()
-    assert (refused.reason, refused.lines) == ("refused.busy", ("1 workers are in use and 2 calls wait in line",))
+    assert (refused.reason, refused.lines) == (
+        "refused.busy",
+        ("workers in use: 1 of 1 (pool.jails), 1 of 1 (pool.total); calls in line: 2 of 2 (pool.queued)",),
+    )
     assert (await refused.concluded())["worker"]["started"] is False
     assert [(one.reason, one.value) for one in waiting] == [("ok.done", "waited")] * 2
     assert held.outcome is not None

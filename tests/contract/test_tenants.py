@@ -10,7 +10,7 @@ from engine.outcome import Outcome
 from tests import kit, moments
 from tests.contract.test_pool import hold_with, in_line
 
-FULL = "3 workers are in use and 64 calls wait in line"
+FULL = "workers in use: 3 of 3 (pool.jails), 3 of 3 (pool.total); calls in line: 64 of 64 (pool.queued)"
 GAVE_WAY = "the line is full, and this call's tenant held most of it: its newest call gave way to another tenant's"
 
 

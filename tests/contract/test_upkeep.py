@@ -15,7 +15,8 @@ from engine.supervision import stock
 from engine.supervision.demand import Demand
 from engine.supervision.memory import private_bytes
 from engine.supervision.upkeep import Upkeep
-from engine.worker.native import Jail, NativeChild
+from engine.worker.child import NativeChild
+from engine.worker.native import Jail
 from tests import kit, moments
 from tests.contract.test_lending import lease, use_up
 from tests.contract.test_pool import hold_with, nothing
@@ -278,7 +279,7 @@ class TestNeighbours:
             tree = moments.Tree(engine)
             tree.children[0].kill()
             await moments.wait_gone(tree.children[:1])
-            Upkeep(engine._pool, nothing).renew()
+            await Upkeep(engine._pool, nothing).renew()
             await settled(engine)
             await engine.warm("echo", jails=3)
             after = moments.Tree(engine)
@@ -329,13 +330,12 @@ def children_beside(kept: list[psutil.Process], now: list[psutil.Process]) -> in
     return len(now) - len(kept)
 
 
-BURNING = """
+QUIET = """
 import threading
 from engine import tool
 
 def burn():
-    while True:
-        pass
+    return
 
 threading.Thread(target=burn, daemon=True).start()
 
@@ -343,9 +343,6 @@ threading.Thread(target=burn, daemon=True).start()
 def wait_badly() -> str:
     return "done"
 """
-
-
-QUIET = BURNING.replace("    while True:\n        pass", "    return")
 
 
 async def idle_child(engine: Engine, tool: str, source: str, folder: Path) -> NativeChild:
@@ -362,25 +359,13 @@ async def idle_child(engine: Engine, tool: str, source: str, folder: Path) -> Na
 
 async def renewed(engine: Engine) -> None:
     """Look at those that wait, once, and see replaced what is to be."""
-    Upkeep(engine._pool, nothing).renew()
+    await Upkeep(engine._pool, nothing).renew()
     while engine._pool._stock.lent:
         await trio.lowlevel.checkpoint()
 
 
 class TestIdle:
     """Children that wait for a call."""
-
-    async def test_one_that_works_while_it_waits_is_replaced(self, engine: Engine, tmp_path: Path) -> None:
-        """Judged by its CPU time, twice looked at; the next call is answered by another one."""
-        with trio.fail_after(60):
-            child = await idle_child(engine, "wait_badly", BURNING, tmp_path / "source")
-            await renewed(engine)
-            started = child.cpu_seconds() or 0.0
-            while (child.cpu_seconds() or 0.0) < started + 0.2:
-                await trio.lowlevel.checkpoint()  # CPU time has no event
-            await renewed(engine)
-            assert child.gone() or child.pidfd < 0
-            assert (await engine.call("wait_badly", {})).value == "done"
 
     async def test_one_that_waits_quietly_stays(self, engine: Engine, tmp_path: Path) -> None:
         """The control: looked at as often, it is not replaced."""

@@ -8,6 +8,7 @@ import trio
 from engine.errors import EngineError
 from engine.host import Engine
 from tests import kit, moments
+from tests.contract.test_pool import hold_with
 
 RISKY = """
 from engine import tool
@@ -98,6 +99,48 @@ async def test_nothing_is_called_so_nothing_is_approved(engine: Engine, tmp_path
         await engine.warm("risky")
         assert (await engine.call("risky", {})).reason == "refused.approval"
         assert (await engine.call("risky", {}, approved=True)).value == "done"
+
+
+async def test_no_room_is_told_as_it_is(engine: Engine, tmp_path: Path) -> None:
+    """One in all and a call has it: nobody waits in line, and nobody is said to."""
+    policy = moments.policy(tmp_path, {"pool": {"jails": 1, "total": 1}})
+    await engine.load(kit.write(tmp_path / "source", moments.RUN), policy=policy)
+    with trio.fail_after(30):
+        async with trio.open_nursery() as nursery:
+            held = await nursery.start(hold_with(engine, tenant="one"))
+            with pytest.raises(EngineError) as caught:
+                await engine.warm("echo", tenant="two")
+            held.told.set()
+    assert (caught.value.code, caught.value.lines) == ("refused.busy", ("workers in use: 1 of 1 (pool.total)",))
+
+
+async def test_the_last_one_that_is_kept_is_told(engine: Engine, tmp_path: Path) -> None:
+    """Two in all, and two tenants: the one whose call has a worker gets no other for another source."""
+    policy = moments.policy(tmp_path, {"pool": {"jails": 1, "total": 2}})
+    for space in ("a", "b"):
+        await engine.load(kit.write(tmp_path / space, f"{moments.RUN}\nSPACE = '{space}'\n"), policy=policy, namespace=space)
+    await engine.load(kit.write(tmp_path / "source", moments.RUN), policy=policy)
+    with trio.fail_after(30):
+        await (await engine.call("echo", {"word": "x"}, tenant="two", namespace="a")).concluded()
+        async with trio.open_nursery() as nursery:
+            held = await nursery.start(hold_with(engine, tenant="one"))
+            with pytest.raises(EngineError) as caught:
+                await engine.warm("echo", tenant="one", namespace="b")
+            await engine.warm("echo", tenant="two", namespace="b")
+            held.told.set()
+    kept = "workers in use: all but the last (pool.total), which is kept for a tenant that has none"
+    assert (caught.value.code, caught.value.lines) == ("refused.busy", (kept,))
+
+
+async def test_one_that_comes_back_in_a_moment_is_waited_for(engine: Engine, tmp_path: Path) -> None:
+    """The only one, whose call has its answer: it makes room, as it would for a call."""
+    policy = moments.policy(tmp_path, {"pool": {"jails": 1, "total": 1}})
+    await engine.load(kit.write(tmp_path / "source", moments.RUN), policy=policy)
+    with trio.fail_after(30):
+        for number in range(4):
+            assert (await engine.call("echo", {"word": "x"}, tenant=f"{number}")).reason == "ok.done"
+            await engine.warm("echo", tenant=f"{number + 1}")
+            assert [seat.claim.tenant for seat in engine._pool.idle] == [f"{number + 1}"]
 
 
 @pytest.mark.parametrize("jails", [0, -1, True, "2"])

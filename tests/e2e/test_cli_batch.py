@@ -116,24 +116,12 @@ def test_no_tool_drives_the_terminal(tmp_path: Path) -> None:
 
 
 def test_what_cannot_be_a_batch_is_refused(tmp_path: Path) -> None:
-    """Calls that are missing or a pipe, outcomes that are there, and no place for them: each with its own line."""
-    given = words(tmp_path, "--json")
-    ended = stockade(tmp_path, *given)
-    assert (ended.code, ended.document["reason"]) == (2, "refused.request")
+    """The line says it all: no advice for calls, and no file is left. What else is refused: tests/unit/test_batch_face.py."""
     os.mkfifo(tmp_path / "calls.jsonl")
-    assert stockade(tmp_path, *given).document["lines"] == [
-        f"the calls {tmp_path}/calls.jsonl are no file: a batch that is gone on with reads them again"
-    ]
+    ended = stockade(tmp_path, *words(tmp_path))
+    line = f"refused.request: the calls {tmp_path}/calls.jsonl are no file: a batch that is gone on with reads them again"
+    assert (ended.code, said(ended)) == (2, [line])
     assert not (tmp_path / "r.jsonl").exists()
-    (tmp_path / "calls.jsonl").unlink()
-    write_calls(tmp_path, [call("a")])
-    (tmp_path / "r.jsonl").write_text("mine")
-    assert stockade(tmp_path, *given).document["lines"] == ["r.jsonl is there already: --resume goes on with it, else name another"]
-    assert stockade(tmp_path, *given, "--resume").document["lines"] == ["the end of r.jsonl was not written by a batch: name another file"]
-    assert (tmp_path / "r.jsonl").read_text() == "mine"
-    given[3] = str(tmp_path / "none" / "r.jsonl")
-    assert (ended := stockade(tmp_path, *given)).code == 5
-    assert ended.document["reason"] == "refused.storage"
 
 
 def test_a_batch_of_nothing_is_done(tmp_path: Path) -> None:

@@ -6,7 +6,6 @@ from typing import Any
 
 import pytest
 
-from engine.faces.bench import quantiles
 from tests.e2e.commands import stockade, tools
 from tests.kit import call_receipts
 
@@ -65,7 +64,9 @@ def test_the_table_is_on_stdout(tmp_path: Path) -> None:
         "load average",
         "machine",
     ]
-    assert re.fullmatch(r"bench first call [0-9.]+ ms; 14 more follow, 6 of them one at a time\n", ended.err)
+    assert re.fullmatch(
+        r"bench first call [0-9.]+ ms; 14 more follow, 6 one at a time, 2 to start the workers, 6 with 2 in flight\n", ended.err
+    )
 
 
 def test_a_first_call_that_fails_is_the_answer(tmp_path: Path) -> None:
@@ -75,18 +76,14 @@ def test_a_first_call_that_fails_is_the_answer(tmp_path: Path) -> None:
     assert len(call_receipts(tmp_path / "state" / "stockade")) == 1
 
 
-def test_calls_that_end_badly_later_are_told(tmp_path: Path) -> None:
-    """The figures are there; the reason, how many calls ended so, and the exit code of what went wrong as well."""
+def test_no_more_calls_are_in_flight_than_the_pool_has_workers(tmp_path: Path) -> None:
+    """Else they would measure the line, or be refused; what was asked for is told, and the row says what was done."""
     policy = tmp_path / "policy.toml"
-    one = ("jails = { value = 1", "total = { value = 1", "queued = { value = 0")
-    policy.write_text(
-        'extends = "required"\n[pool]\n' + "".join(f'{line}, reason = "one at a time" }}\n' for line in one), encoding="utf-8"
-    )
+    policy.write_text('extends = "required"\n[pool]\njails = { value = 1, reason = "one at a time" }\n', encoding="utf-8")
     ended = stockade(tmp_path, "bench", tools(tmp_path), "double", '{"number": 4}', *FEW, "--policy", str(policy), "--json")
-    outcomes = _value(ended.document)["outcomes"]
-    busy = outcomes["refused.busy"]
-    assert (ended.code, ended.document["reason"], outcomes) == (3, "refused.busy", {"ok.done": ALL - busy, "refused.busy": busy})
-    assert [line.split(": ")[:2] for line in ended.document["lines"]] == [[f"{busy} of {ALL} calls", "refused.busy"]]
+    value = _value(ended.document)
+    assert (ended.code, value["outcomes"], value["milliseconds"]["1 in flight"]["count"]) == (0, {"ok.done": ALL - 1}, 6)
+    assert ended.err.splitlines()[0] == "1 calls at once: the policy's pool has no room for more"
 
 
 @pytest.mark.parametrize(
@@ -105,9 +102,3 @@ def test_numbers_that_mean_nothing_are_usage_errors(tmp_path: Path, option: str,
     """Exit code 2 and nothing is loaded."""
     ended = stockade(tmp_path, "bench", tools(tmp_path), "double", option, number, "--json")
     assert (ended.code, ended.document["reason"]) == (2, "refused.request")
-
-
-def test_quantiles_are_values_of_the_series() -> None:
-    """Nearest rank: of 1 to 100 the 90th is 90; of one value all are that one."""
-    assert quantiles([float(number) for number in range(100, 0, -1)]) == {"min": 1, "median": 50, "p90": 90, "p99": 99, "max": 100}
-    assert quantiles([7.0]) == dict.fromkeys(("min", "median", "p90", "p99", "max"), 7.0)

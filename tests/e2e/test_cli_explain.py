@@ -121,3 +121,16 @@ def test_the_freshness_of_a_call_is_told(tmp_path: Path, level: str, loosening: 
         facts = _steps(ended)["policy"]["facts"]
         assert (ended.code, facts["freshness"], facts["loosenings"]) == (0, level, [loosening])
         assert static or _steps(ended)["plan"]["facts"]["freshness"] == level
+
+
+def test_the_pool_that_calls_share_is_told(tmp_path: Path) -> None:
+    """The policy's own bounds and the inherited ones, for people and for programs; without running anything as well."""
+    policy = _policy(tmp_path, '[pool]\njails = { value = 2, reason = "test" }\nidle = { value = "5 s", reason = "test" }\n')
+    call = ("explain", tools(tmp_path), "double", '{"number": 1}', "--policy", policy)
+    for static in ([], ["--static"]):
+        ended = stockade(tmp_path, *call, *static, "--json")
+        assert (ended.code, _steps(ended)["policy"]["facts"]["pool"]) == (
+            0,
+            {"jails": 2, "total": 16, "ready": 4, "queued": 64, "idle_ms": 5000, "memory_bytes": 512 << 20},
+        )
+    assert "    pool:\n      jails: 2\n" in stockade(tmp_path, *call).out

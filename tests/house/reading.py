@@ -5,11 +5,13 @@ Not its job: judging any of it (the tests beside this file).
 Laws:
 1. An import is seen wherever it stands: top level, in a function, under TYPE_CHECKING (tests/house/test_reading.py).
 2. A name is seen through ``import x as y``, ``from x import y as z`` and ``getattr`` with a literal (tests/house/test_reading.py).
+3. A file is parsed once for all the tests of a run, and again when its text has changed (tests/house/test_reading.py).
 """
 
 import ast
 import builtins
 import dataclasses
+import functools
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -69,11 +71,16 @@ def sources(root: Path, *folders: str) -> tuple[Source, ...]:
     found = []
     for path in files(root, *folders):
         if path.suffix == ".py":
-            text = path.read_text(encoding="utf-8")
-            found.append(Source(name=path.relative_to(root).as_posix(), text=text, tree=ast.parse(text, filename=str(path))))
+            found.append(_parsed(path.relative_to(root).as_posix(), path.read_text(encoding="utf-8")))
     return tuple(found)
 
 
+@functools.cache  # by name and text, not by place: what a test wrote anew is parsed anew
+def _parsed(name: str, text: str) -> Source:
+    return Source(name=name, text=text, tree=ast.parse(text, filename=name))
+
+
+@functools.cache
 def imports(source: Source) -> tuple[Import, ...]:
     """All imports of a file, in order of line."""
     found = []
@@ -95,6 +102,7 @@ def _absolute(source: Source, node: ast.ImportFrom) -> str:
     return ".".join([*base, node.module] if node.module else base)
 
 
+@functools.cache
 def uses(source: Source) -> tuple[tuple[int, str], ...]:
     """(line, dotted name) of what the file touches: imported modules, their attributes, and builtins as ``builtins.x``."""
     known = _bindings(source)

@@ -83,7 +83,8 @@ FENCES = (
         homes={
             "engine/egress/": "the only way out of a jail",
             "engine/worker/launcher.py": "the socket pair to the launcher's program",
-            "engine/worker/native.py": "the socket pairs of a worker's channel",
+            "engine/worker/native.py": "the socket pair of a jail's channel",
+            "engine/worker/child.py": "the socket pair of a child's channel",
             "engine/worker/checker.py": "the socket pair to a process that checks large values",
             "engine/worker/parser.py": "the socket pair to a process that parses",
             "engine/worker/probe.py": "the socket pair to a process that tries a protection",

@@ -49,3 +49,11 @@ def test_files_left_by_tools_are_not_read(tmp_path: Path) -> None:
     """Hidden folders and byte code folders are no part of the tree."""
     write(tmp_path, **{"engine/.venv/a.py": "", "engine/__pycache__/b.py": "", "engine/c.py": ""})
     assert [source.name for source in sources(tmp_path, "engine")] == ["engine/c.py"]
+
+
+def test_a_file_is_parsed_once_until_its_text_changes(tmp_path: Path) -> None:
+    """The same file is the same source the second time; the control: written anew, it is another one."""
+    (first,) = sources(write(tmp_path, **{"engine/a.py": "import os"}), "engine")
+    assert sources(tmp_path, "engine")[0] is first
+    (second,) = sources(write(tmp_path, **{"engine/a.py": "import re"}), "engine")
+    assert [[found.full for found in imports(source)] for source in (first, second)] == [["os"], ["re"]]

@@ -15,7 +15,7 @@ import trio
 from engine.errors import HostError, PolicyError
 from engine.host import Engine
 from engine.places import data_dir
-from engine.worker import native
+from engine.worker import child, native
 from tests import kit, moments
 
 HANG = "import time\nwhile True: time.sleep(1000)\n"
@@ -92,7 +92,8 @@ async def test_a_worker_that_would_not_die_is_reported(tmp_path: Path, monkeypat
         async with Engine(state_dir=tmp_path / "state") as engine:
             await moments.run(engine, tmp_path, "value = 1")
             below += moments.Tree(engine).all()
-            monkeypatch.setattr(native, "_kill", lambda pidfd: None)
+            for module in (native, child):
+                monkeypatch.setattr(module, "kill", lambda pidfd: None)
     lines = ("a jail's process outlived its SIGKILL by five seconds",)
     assert (caught.value.code, caught.value.lines) == ("engine_failed.not_clean", lines)
     await moments.wait_gone(below)
@@ -107,7 +108,8 @@ async def test_a_call_whose_worker_would_not_die_has_its_receipt(tmp_path: Path,
             await moments.run(engine, tmp_path, "value = 1")
             below += moments.Tree(engine).all()
             with monkeypatch.context() as patch:
-                patch.setattr(native, "_kill", lambda pidfd: None)
+                for module in (native, child):
+                    patch.setattr(module, "kill", lambda pidfd: None)
                 with pytest.raises(HostError) as caught:
                     await engine.call("run", {"code": "os._exit(0)"})
             receipts = [json.loads(line) for line in (tmp_path / "state" / "journal" / "receipts.jsonl").read_text().splitlines()]

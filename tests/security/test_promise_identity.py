@@ -7,6 +7,7 @@ outside.
 import contextlib
 import os
 import re
+import stat
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -15,7 +16,8 @@ import pytest
 import trio
 
 from engine.host import Engine
-from tests import kit
+from engine.policy.model import Freshness
+from tests import kit, levels
 from tests.attempts import given, source
 
 ROOT = os.geteuid() == 0
@@ -42,9 +44,9 @@ def below(pid: int) -> list[psutil.Process]:
 
 
 @contextlib.asynccontextmanager
-async def running(engine: Engine, folder: Path) -> AsyncIterator[list[int]]:
+async def running(engine: Engine, folder: Path, policy: Path | None = None) -> AsyncIterator[list[int]]:
     """Pids of monitor, first process and child while a call runs."""
-    await engine.load(kit.write(folder, WAITING))
+    await engine.load(kit.write(folder, WAITING), policy=policy)
     with trio.fail_after(30):
         async with engine.stream("waiting", {}) as items:
             async for _ in items:
@@ -239,6 +241,45 @@ async def test_four_descriptors_and_no_other(engine: Engine, tmp_path: Path) -> 
             os.close(descriptor)
     assert outcome.value == {"0": "device", "1": "pipe", "2": "pipe", "3": "socket"}
     assert [bare[str(descriptor)] for descriptor in held] == ["file", "folder"]
+
+
+def held(pid: int) -> list[tuple[str, str]]:
+    """What the descriptors of a process are, and which way they are open; numbers and random names left out."""
+    found = []
+    for number in os.listdir(f"/proc/{pid}/fd"):
+        flags = re.search(r"flags:\s+(\d+)", Path(f"/proc/{pid}/fdinfo/{number}").read_text())
+        assert flags is not None
+        way = ("reads", "writes", "both")[int(flags[1], 8) & os.O_ACCMODE]
+        found.append((re.sub(r"[0-9a-f]{32}|\d+", "*", os.readlink(f"/proc/{pid}/fd/{number}")), way))
+    return sorted(found)
+
+
+NULL, SOCKET, LOCK = ("/dev/null", "both"), ("socket:[*]", "both"), ("/run/stockade/uids/*", "reads")
+OF_MONITOR = [*[NULL] * 3, LOCK, ("pipe:[*]", "writes")]  # the pipe that tells the first process that the monitor is alive
+OF_FIRST = {
+    NULL,
+    SOCKET,  # the supervisor's
+    ("/tmp/*", "reads"),  # mounts of the jail: the scratch slots
+    ("anon_inode:[pidfd]", "both"),  # of its children
+    ("anon_inode:[landlock-ruleset]", "both"),  # for its children
+}
+OF_CHILD = [("/dev/null", "reads"), *[("pipe:[*]", "writes")] * 2, SOCKET]
+
+
+@TO_ROOT_ALONE
+@pytest.mark.parametrize("level", [Freshness.FRESH, Freshness.SNAPSHOT])
+async def test_no_process_of_a_jail_holds_a_file_of_the_host(engine: Engine, tmp_path: Path, level: Freshness) -> None:
+    """Each descriptor of monitor, first process and child is one it needs; the lock of the uid is the monitor's alone, to be held only.
+
+    The monitor, where no tool code ever runs, is the control: there the listing does find the lock.
+    """
+    async with running(engine, tmp_path / "source", levels.policy(tmp_path / "policy", level)) as (monitor, first, child):
+        assert (held(monitor), held(child)) == (OF_MONITOR, OF_CHILD)
+        assert {*held(first)} | {("anon_inode:[landlock-ruleset]", "both")} == OF_FIRST
+        lock = Path("/run/stockade/uids", facts(first)["Uid"].split()[0])
+        descriptors = {pid: [os.stat(f"/proc/{pid}/fd/{number}") for number in os.listdir(f"/proc/{pid}/fd")] for pid in (monitor, first)}
+        files = {pid: [found for found in descriptors[pid] if stat.S_ISREG(found.st_mode)] for pid in (monitor, first)}
+        assert (files[first], [os.path.samestat(found, lock.stat()) for found in files[monitor]]) == ([], [True])
 
 
 RECEIVE = """

@@ -4,6 +4,7 @@ Under ``snapshot`` the author's import runs in the jail's first process, and und
 of the jail, into another's answer, or past the jail's end.
 """
 
+import fcntl
 import os
 from pathlib import Path
 
@@ -61,7 +62,7 @@ async def test_an_import_that_takes_over_the_first_process(engine: Engine, tmp_p
     seen = []
     with trio.fail_after(120):
         for number in range(3):
-            outcome = await engine.call("attempt", given(), tenant="bad", timeout_ms=5000)
+            outcome = await engine.call("attempt", given(), tenant="bad", timeout_ms=1500)
             assert (outcome.status != "engine_failed", outcome.value) in ((True, None), (True, "its own"), (True, "forged"))
             tree = moments.Tree(engine)
             seen += [*tree.monitors, *tree.firsts, *tree.children, *moments.below(tree.children)]
@@ -109,6 +110,65 @@ async def test_an_import_in_the_first_process_stands_behind_the_wall(engine: Eng
     assert not (tmp_path / "marker").exists()
     bare = kit.bare(tmp_path / "bare", source("return REACHED", before), "attempt", given()).value
     assert {how[0] for how in bare.values()} == {"done"}
+
+
+HOLDS = """
+import fcntl, stat
+KINDS, CHANGED = set(), []
+for number in range(3, 256):
+    try:
+        mode = os.fstat(number).st_mode
+    except OSError:
+        continue
+    KINDS.add({stat.S_IFREG: "file", stat.S_IFDIR: "folder", stat.S_IFSOCK: "socket"}.get(stat.S_IFMT(mode), "other"))
+    unlocked = tried(fcntl.flock, number, fcntl.LOCK_UN)
+    if stat.S_ISREG(mode):
+        CHANGED.append([tried(os.pwrite, number, b"left by a jail", 0)[0], unlocked[0]])
+FOUND = [os.getuid(), sorted(KINDS), CHANGED]
+"""
+
+
+async def test_an_import_in_the_first_process_holds_no_file_of_the_host(engine: Engine, tmp_path: Path) -> None:
+    """It leaves no word for the next jail of its uid, nor gives that uid away while it lives; bare, a lock that it holds is written and
+    freed.
+    """
+    await engine.load(
+        kit.write(tmp_path / "jailed", source("return FOUND", HOLDS)), policy=levels.policy(tmp_path / "policy", Freshness.SNAPSHOT)
+    )
+    outcome = await engine.call("attempt", given())
+    uid, kinds, changed = outcome.value
+    assert (kinds, changed) == (["folder", "other", "socket"], [])
+    if os.geteuid() == 0:
+        await outcome.concluded()
+        await levels.waiting(engine)
+        assert (size_of(f"/run/stockade/uids/{uid}"), is_locked(f"/run/stockade/uids/{uid}")) == (0, True)
+    lock = tmp_path / "lock"
+    descriptor = os.open(lock, os.O_RDWR | os.O_CREAT)
+    fcntl.flock(descriptor, fcntl.LOCK_EX)
+    try:
+        assert (size_of(lock), is_locked(lock)) == (0, True)
+        bare = kit.bare(tmp_path / "bare", source("return FOUND", HOLDS), "attempt", given(), pass_fds=[descriptor])
+        assert bare.value[2] == [["done", "done"]]
+        assert (size_of(lock), is_locked(lock)) == (len("left by a jail"), False)
+    finally:
+        os.close(descriptor)
+
+
+def size_of(place: Path | str) -> int:
+    """The size of a file."""
+    return os.stat(place).st_size
+
+
+def is_locked(place: Path | str) -> bool:
+    """Whether somebody holds the lock of a file."""
+    descriptor = os.open(place, os.O_RDONLY)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    finally:
+        os.close(descriptor)
+    return False
 
 
 FORKS = """

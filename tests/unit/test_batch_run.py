@@ -37,6 +37,21 @@ async def refusal(engine: FakeEngine, folder: Path, **more: Any) -> tuple[str, s
     return caught.value.code, caught.value.lines[0]
 
 
+def note(id: str) -> str:
+    """As it stands before a call that changes the world."""
+    return json.dumps({"id": id, "line": 1, "call": "sha256:" + "0" * 64}) + "\n"
+
+
+@pytest.mark.parametrize("line", ['{"id":"w"}', '{"id":"w","line":1,"call":"x"}', '{"id":1,"line":1,"call":"sha256:' + "0" * 64 + '"}'])
+async def test_notes_that_no_batch_wrote_are_refused(tmp_path: Path, line: str) -> None:
+    """Their file is as it was; its control is ``test_it_is_made_again_when_that_is_allowed``."""
+    write_calls(tmp_path, [asked("w")])
+    (tmp_path / "results.jsonl.started").write_text(f"{line}\n")
+    engine = FakeEngine()
+    assert (await refusal(engine, tmp_path, resume=True))[1].endswith("started was not written by a batch: remove it, or name another file")
+    assert ((tmp_path / "results.jsonl.started").read_text(), engine.calls) == (f"{line}\n", {})
+
+
 async def test_each_line_has_an_outcome(tmp_path: Path) -> None:
     """The whole record of a call that went well, of one that failed and of one that was not made."""
     write_calls(tmp_path, [asked("a", number=4), asked("b", "fail"), asked("c", source="refused.source_missing")])
@@ -126,8 +141,7 @@ async def test_what_was_answered_before_an_interrupt_is_not_lost(tmp_path: Path)
 async def test_a_call_that_changes_the_world_is_not_made_again(tmp_path: Path, tool: str) -> None:
     """Begun by a run that did not see its end, it is refused; its control, which only reads, is made again."""
     write_calls(tmp_path, [asked("w", tool), asked("r")])
-    note = {"id": "w", "line": 1, "call": "sha256:" + "0" * 64}
-    (tmp_path / "results.jsonl.started").write_text(json.dumps(note) + '\n{"id":"r')
+    (tmp_path / "results.jsonl.started").write_text(note("w") + '{"id":"r')
     engine = FakeEngine()
     await batches.run(engine, tmp_path, resume=True)
     assert (ends(tmp_path), engine.calls) == ([("w", "refused.repeat"), ("r", "ok.done")], {("double", 0): 1})
@@ -136,7 +150,7 @@ async def test_a_call_that_changes_the_world_is_not_made_again(tmp_path: Path, t
 async def test_it_is_made_again_when_that_is_allowed(tmp_path: Path) -> None:
     """Even after it was refused: then the later of its two outcomes counts, in every run that follows."""
     write_calls(tmp_path, [asked("w", "pay"), asked("r")])
-    (tmp_path / "results.jsonl.started").write_text('{"id":"w"}\n')
+    (tmp_path / "results.jsonl.started").write_text(note("w"))
     engine = FakeEngine()
     await batches.run(engine, tmp_path, resume=True)
     second = await batches.run(engine, tmp_path, resume=True, allow_repeat=True)
@@ -198,8 +212,8 @@ async def test_outcomes_are_not_written_over(tmp_path: Path) -> None:
     await batches.run(FakeEngine(), tmp_path)
     assert (await refusal(FakeEngine(), tmp_path))[0] == "refused.request"
     (tmp_path / "results.jsonl").unlink()
-    (tmp_path / "results.jsonl.started").write_text('{"id":"a"}\n')
-    line = "results.jsonl.started is there already: --resume goes on with it, else name another"
+    (tmp_path / "results.jsonl.started").write_text(note("a"))
+    line = f"{tmp_path}/results.jsonl.started is there already: --resume goes on with it, else name another"
     assert await refusal(FakeEngine(), tmp_path) == ("refused.request", line)
     assert not (tmp_path / "results.jsonl").exists()
 
@@ -226,6 +240,6 @@ async def test_outcomes_that_no_batch_wrote_are_refused(tmp_path: Path, change: 
     (tmp_path / "results.jsonl").write_text(text)
     write_calls(tmp_path, [asked("a"), asked("b")])
     engine = FakeEngine()
-    line = "results.jsonl was not written by a batch, or not as it is now: name another file"
+    line = f"{tmp_path}/results.jsonl was not written by a batch, or not as it is now: name another file"
     assert await refusal(engine, tmp_path, resume=True) == ("refused.request", line)
     assert (engine.calls, (tmp_path / "results.jsonl").read_text()) == ({}, text)

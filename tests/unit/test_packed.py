@@ -17,7 +17,7 @@ SCALARS = st.none() | st.booleans() | st.integers(-(1 << 63), (1 << 63) - 1) | s
 DATA = st.recursive(SCALARS, lambda inner: st.lists(inner, max_size=9) | st.dictionaries(TEXT, inner, max_size=9), max_leaves=30)
 
 
-@settings(deadline=None)
+@settings(deadline=None, max_examples=30)
 @given(st.dictionaries(TEXT, DATA, max_size=9))
 def test_a_call_of_packed_arguments_has_the_same_bytes(value: dict[str, Any]) -> None:
     """Whoever reads it cannot tell which way it was made."""

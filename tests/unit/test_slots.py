@@ -8,7 +8,41 @@ from typing import Any
 
 import pytest
 
-from enter import slots
+from enter import kernel, main, slots
+
+
+def test_the_lock_of_a_uid_writes_nothing(tmp_path: Path) -> None:
+    """It holds its uid, and cannot change the file that it is: the control, opened for both, can."""
+    uid, lock = slots.claim_uid(str(tmp_path), 70_000, 2)
+    other, second = slots.claim_uid(str(tmp_path), 70_000, 2)
+    assert (uid, other) == (70_000, 70_001)
+    with pytest.raises(OSError, match="Bad file descriptor"):
+        os.write(lock, b"x")
+    assert (tmp_path / "70000").stat().st_size == 0
+    both = os.open(tmp_path / "70000", os.O_RDWR)
+    assert (os.write(both, b"x"), (tmp_path / "70000").stat().st_size) == (1, 1)
+    for descriptor in (lock, second, both):
+        os.close(descriptor)
+
+
+def test_a_uid_is_free_when_nobody_of_its_jail_is_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its monitor is buried, but while something of a jail is on its way out the launcher holds the lock."""
+
+    def nobody(*_: int) -> tuple[int, int]:
+        raise ChildProcessError
+
+    _, lock = slots.claim_uid(str(tmp_path), 70_000, 1)
+    launcher = main.Launcher.__new__(main.Launcher)
+    launcher._jails, launcher._numbers, launcher._lingering = {}, {}, [main.Jail([], lock)]
+    adopted = [True, False]
+    monkeypatch.setattr(launcher, "_end_adopted", lambda: adopted.pop(0))
+    monkeypatch.setattr(os, "waitpid", nobody)
+    launcher._bury()
+    with pytest.raises(kernel.Step):
+        slots.claim_uid(str(tmp_path), 70_000, 1)
+    launcher._bury()
+    assert launcher._lingering == []
+    os.close(slots.claim_uid(str(tmp_path), 70_000, 1)[1])
 
 
 def once(monkeypatch: pytest.MonkeyPatch, owner: Any, name: str, act: Callable[[], object]) -> list[int]:

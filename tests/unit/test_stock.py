@@ -34,16 +34,14 @@ STEPS = st.lists(st.tuples(st.sampled_from(["use", "return", "back", "end", "end
 
 @given(bounds=st.builds(lambda jails, more: Pool(jails=jails, total=jails + more), st.integers(1, 3), st.integers(0, 3)), steps=STEPS)
 def test_no_more_than_the_bounds(bounds: Pool, steps: list[tuple[str, Claim]]) -> None:
-    """At each depth: idle ones, those in use and those that end are never more than in all; those in use never more than of a key."""
+    """At each depth: those in use are never more than the bounds, and none is begun when the idle ones and the others reach them."""
     stock = Stock()
     for step, claim in steps:
         act(stock, step, claim, bounds)
         for depth in (0, 1):
-            there = [one for one in (*stock.lent, *stock.ending) if one.claim.depth == depth]
-            assert len(there) <= bounds.total
-            for key in {one.claim.key for one in there}:
-                assert sum(one.claim.key == key for one in there) <= bounds.jails
-        assert len(stock.idle) <= bounds.total * 2
+            used = [one.claim.key for one in stock.lent if one.claim.depth == depth]
+            assert len(used) <= bounds.total
+            assert all(used.count(key) <= bounds.jails for key in used)
         assert stock.living == len(stock.idle) + len(stock.lent) + len(stock.ending)
 
 
@@ -74,6 +72,9 @@ def act(stock: Stock, step: str, claim: Claim, bounds: Pool) -> None:
             stock.start(claim)
             stock.started(claim)
             stock.lend(seat(claim, bounds), claim)
+            there = [one.claim for one in (*stock.lent, *stock.ending) if one.claim.depth == claim.depth]
+            assert len(stock.idle) + len(there) <= bounds.total
+            assert [one.key for one in there].count(claim.key) <= bounds.jails  # none of them is idle, or it would have been taken
     elif step == "return" and lent is not None:
         stock.returns(lent)
     elif step == "back" and lent is not None:

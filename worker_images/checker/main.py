@@ -15,7 +15,6 @@ from typing import Any
 
 _IMAGES = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 _CHANNEL = 3
-_ORDER_BYTES = 64 << 20  # a schema is in it; it comes from the supervisor, which is believed
 
 
 def main() -> None:

@@ -10,6 +10,7 @@ Laws:
 
 import marshal
 import os
+import stat
 import sys
 import warnings
 
@@ -39,9 +40,7 @@ def read(place: list[str] | None) -> dict[str, bytes]:
         return {}
     path, digest = place
     try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
-        with open(descriptor, "rb") as file:
-            data = file.read(FILE_BYTES + 1)
+        data = _regular(path)
     except OSError:
         return {}
     # security: what lies there is run under the source's digest, so it must be what was made of that source
@@ -57,3 +56,13 @@ def read(place: list[str] | None) -> dict[str, bytes]:
         found[name] = data[start : start + int(size)]
         start += int(size)
     return found
+
+
+def _regular(path: str) -> bytes:
+    """What a regular file holds, and of anything else nothing. Raises OSError."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    try:
+        with open(descriptor, "rb", closefd=False) as file:
+            return file.read(FILE_BYTES + 1) if stat.S_ISREG(os.fstat(descriptor).st_mode) else b""
+    finally:
+        os.close(descriptor)  # security: a folder's as well, which a first process would keep, and a snapshot's tool find in it

@@ -1,10 +1,12 @@
-"""The kernel calls that Python does not offer, by ctypes: the only place for them. And one write to the interpreter's own memory.
+"""The kernel calls that Python does not offer, by ctypes: the only place for them. And two liberties with the interpreter's own memory.
 
 Its job: one thin function per call, which raises ``Step`` with the step's name and the errno.
 Not its job: the order of the calls (``enter.py``), what they are given (the plan, made on the host).
 Laws:
 1. No call here is tried twice or ignored: a failure is an exception (tests/security/test_promise_enforced.py).
 2. Numbers from 424 up are the same on every architecture; the three below are looked up by machine (syscalls(2)).
+3. What is taken or marked in the interpreter's memory is so for good, and holds nothing that was there before (tests/unit/test_holes.py,
+   tests/unit/test_immortal.py).
 """
 
 import ctypes

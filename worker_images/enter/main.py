@@ -30,10 +30,19 @@ _END_SECONDS = 2.0  # for jails that were sent a SIGKILL to be gone, a thousand 
 
 
 class Jail:
-    """What the launcher holds for one jail until its monitor is buried and its cgroups are gone."""
+    """What the launcher holds for one jail until all its processes are buried and its cgroups are gone: those, and the lock of its uid."""
 
-    def __init__(self, cgroups: list[tuple[str, int]]) -> None:
-        self.cgroups = cgroups
+    def __init__(self, cgroups: list[tuple[str, int]], lock: int = -1) -> None:
+        self.cgroups, self._lock = cgroups, lock
+
+    def give_back(self) -> bool:
+        """Give back what was borrowed; false while a process is still in a cgroup of it."""
+        if not slots.give_back(self.cgroups):
+            return False
+        if self._lock >= 0:
+            os.close(self._lock)
+            self._lock = -1
+        return True
 
 
 class Launcher:
@@ -109,7 +118,7 @@ class Launcher:
             plan["uid"], lock = slots.claim_uid(*plan["uids"])
             plan["gid"] = plan["slots"]["uid"] = plan["slots"]["gid"] = plan["uid"]
             borrowed.append(lock)
-        jail = Jail([])
+        jail = Jail([], *borrowed)
         try:
             jail.cgroups = slots.make_cgroups(self._folders, plan["cgroup_limits"], number)
             plan["cgroups"] = [place for place, _ in jail.cgroups]
@@ -117,12 +126,9 @@ class Launcher:
             pid = os.fork()
             if pid == 0:
                 _monitor(plan, launcher, channel, borrowed, self._runtime)
-        except OSError:
-            slots.give_back(jail.cgroups)
+        except (OSError, kernel.Step):
+            jail.give_back()
             raise
-        finally:
-            for descriptor in borrowed:
-                os.close(descriptor)
         self._jails[pid] = self._numbers[number] = jail
         self._reply(number, {"monitor": pid}, os.pidfd_open(pid))
 
@@ -150,20 +156,25 @@ class Launcher:
                     self._lingering.append(jail)
         except ChildProcessError:
             pass  # nobody left to wait for
-        self._end_adopted()
-        self._lingering = [jail for jail in self._lingering if not slots.give_back(jail.cgroups)]
+        # security: a monitor that was killed dies before the first process: its uid is not free until that was waited for as well
+        adopted = self._end_adopted()
+        self._lingering = [jail for jail in self._lingering if adopted or not jail.give_back()]
         living = {id(jail) for jail in (*self._jails.values(), *self._lingering)}
         self._numbers = {number: jail for number, jail in self._numbers.items() if id(jail) in living}
 
-    def _end_adopted(self) -> None:
-        """End what came down to us when its monitor died: a jail's first process whose death signal was cleared by its change of uid."""
+    def _end_adopted(self) -> bool:
+        """End what came down to us when its monitor died: a jail's first process whose death signal was cleared by its change of uid.
+
+        True when there was any: its death will be told, like that of any child.
+        """
         try:
             with open(f"/proc/self/task/{os.getpid()}/children") as file:
                 adopted = {int(word) for word in file.read().split()} - self._jails.keys()
         except OSError:
-            return  # a kernel that does not list them: the death signal has to do
+            return False  # a kernel that does not list them: the death signal has to do
         for pid in adopted:
             os.kill(pid, _signal.SIGKILL)  # a child of ours that we did not wait for yet: its number is its own
+        return bool(adopted)
 
     def _reply(self, number: int, facts: dict[str, Any], descriptor: int = -1) -> None:
         data = self._runtime.codec.pack(1, [number, facts])
@@ -188,7 +199,9 @@ def _monitor(plan: enter.Plan, launcher: int, channel: int, borrowed: list[int],
             alive, held = os.pipe2(os.O_CLOEXEC)
             pid = os.fork()
             if pid == 0:
-                os.close(held)
+                # security: an import under snapshot runs in there: with the lock it could free the uid of its jail, or write to the host
+                for descriptor in (held, *borrowed):
+                    os.close(descriptor)
                 _first(plan, alive, control, runtime)
             control.close()
             os.close(alive)
@@ -215,14 +228,15 @@ def _first(plan: enter.Plan, alive: int, control: _socket.socket, runtime: Runti
                 runtime.settle(plan["python"], walls=True)
                 enter.become_nobody(plan)
                 _die_with_monitor(alive)  # the change of uid cleared it
+                os.close(alive)
                 zygote.preload(plan["preload"])
                 runtime.stage(plan["root"], plan["layers"], code)
                 ruleset, own = enter.rulesets(plan, scratch)
-                os.close(alive)
                 enter.lock(plan, ruleset)
                 enter.forget_host(plan)
             else:
                 _die_with_monitor(alive)
+                os.close(alive)
                 scratch = [os.open(f"{plan['scratch']}/{slot}", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC) for slot in ("0", "1")]
                 kernel.prctl("adopt orphans", kernel.PR_SET_CHILD_SUBREAPER, 1)
                 runtime.settle(plan["python"], walls=False)

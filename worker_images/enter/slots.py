@@ -5,7 +5,9 @@ Not its job: how large they are (the plan says).
 Laws:
 1. Who holds the lock owns the thing; a lock dies with its last holder, so nothing needs a pid to be compared (flock(2))
    (tests/security/test_promise_ends.py).
-2. What cannot be claimed is not given: the caller gets None or an exception, never a shared uid (tests/security/test_promise_clean.py).
+2. The lock of a uid is held by launcher and monitor, never where tool code runs, and nothing can be written by it
+   (tests/security/test_promise_identity.py, tests/unit/test_slots.py).
+3. What cannot be claimed is not given: the caller gets None or an exception, never a shared uid (tests/security/test_promise_clean.py).
 """
 
 import _signal
@@ -28,7 +30,8 @@ def claim_uid(folder: str, first: int, count: int) -> tuple[int, int]:
     try:
         os.makedirs(folder, mode=0o700, exist_ok=True)
         for uid in range(first, first + count):
-            descriptor = os.open(f"{folder}/{uid}", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+            # security: nobody who came to hold it could write to the host by it; a lock needs no more (flock(2))
+            descriptor = os.open(f"{folder}/{uid}", os.O_RDONLY | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
             try:
                 fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 return uid, descriptor

@@ -75,12 +75,14 @@ def _unfit(held: list[int]) -> str | None:
     os.waitpid(pid, 0)
     try:
         os.waitpid(-1, os.WNOHANG)
-        return "the import left a process"
+        return "the import left a process, which calls cannot share: have it ended in the import, or have the freshness fresh"
     except ChildProcessError:
         pass  # as it should be
     # security: a child closes them, and a file object whose number is somebody else's by then would read or write that
     if left := sorted(set(_open()) - set(held)):
-        return f"the import left {len(left)} open descriptors ({', '.join(map(str, left[:8]))}), which calls cannot share"
+        numbers = ", ".join(map(str, left[:8])) + (", ..." if len(left) > 8 else "")
+        what, them = ("an open descriptor", "it") if len(left) == 1 else (f"{len(left)} open descriptors", "them")
+        return f"the import left {what} ({numbers}), which calls cannot share: close {them} in the import, or have the freshness fresh"
     return None
 
 
