@@ -4,7 +4,8 @@
 # Others: check (lint, types, house), format, reasons, lock, wheel, coverage, clean;
 #   make bench           what a call costs, beside the rivals that are installed; ARGS="--quick", ARGS="--cases paced,throughput", ARGS=--help
 #   make bench-rivals    installs the rivals in environments of their own below .venv-rivals, pinned by hash
-#   make bench-check     what moved beyond noise since BASE (a commit, HEAD without it); exit code 1 when something became slower
+#   make bench-check     what moved beyond noise from BASE (a commit, HEAD without it) to this tree, or to the commit TO; when something
+#                        became slower it fails: exit code 1 of the command, which make turns into 2
 # PY chooses the interpreter, VENV the folder of the environment, ARGS what pytest gets: make test ARGS="tests/unit -k limits"
 
 PY ?= python3
@@ -68,7 +69,7 @@ bench-rivals: $(RUN)
 
 BASE ?= HEAD
 bench-check: $(RUN)
-	@$(BIN)/python -m bench --base $(BASE) $(ARGS)
+	@$(BIN)/python -m bench --base $(BASE) $(if $(TO),--head $(TO)) $(ARGS)
 
 wheel: $(DEV)
 	$(BIN)/python -m hatchling build -t wheel

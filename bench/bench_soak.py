@@ -14,7 +14,7 @@ from pathlib import Path
 import psutil
 import trio
 
-from bench.case import Case, Metric
+from bench.case import Case, Metric, Target
 from bench.measurement import Run
 from bench.soak_mix import BENIGN_MS, LOOP_MS, SOURCE, Attempt, attempts
 from engine.events import PartialResult
@@ -140,6 +140,10 @@ async def _soak(run: Run) -> None:
         before = await _held(run, engine)
         run.add("calls_per_second", await soaked.make(calls, seed=1, counted=True))
         after = await _held(run, engine)
+    run.add("wrong", run.missed)
+    run.add("leaked", sum(max(0, after.things()[name] - count) for name, count in before.things().items()))
+    for name in dataclasses.asdict(before):
+        run.fact(f"{name} before/after", f"{getattr(before, name):.4g}/{getattr(after, name):.4g}")
     run.check(after.things(), before.things(), "what the engine holds after the calls")
     run.check(_own(), outside, "what the process holds when the engine is closed")
     run.check(_receipts(state), _WARM + calls + _nested(_WARM, 2) + _nested(calls, 1), "receipts in the journal")
@@ -195,11 +199,20 @@ CASE = Case(
     metrics=(
         Metric(name="calls_per_second", about="calls a second, misbehaving ones among them", unit="1/s", better="higher"),
         Metric(name="wait", about=f"a call that behaves, of {BENIGN_MS} ms that it has", chart="distribution"),
+        Metric(name="wrong", about="answers, partials, receipts and times that were not right", unit=""),
+        Metric(name="leaked", about="processes, descriptors and cgroups held after all calls, less before", unit=""),
         Metric(name="late", about="an endless loop, after its deadline"),
         Metric(name="supervisor_growth", about="memory of the supervisor after all calls, less before", unit="MiB"),
         Metric(name="launcher_growth", about="memory of the launcher after all calls, less before", unit="MiB"),
     ),
     subjects={"stockade": soak},
+    targets=(
+        Target(metric="wrong", statistic="max", bound=0),
+        Target(metric="leaked", statistic="max", bound=0),
+        Target(metric="supervisor_growth", statistic="max", bound=_GROWTH_MIB),
+        Target(metric="launcher_growth", statistic="max", bound=_GROWTH_MIB),
+        Target(metric="wait", statistic="max", bound=BENIGN_MS),
+    ),
     full=1,
     quick=1,
     seconds=1200.0,

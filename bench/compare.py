@@ -14,6 +14,7 @@ leave 1 out.
 import dataclasses
 import io
 import json
+import math
 import subprocess
 import tarfile
 import tempfile
@@ -24,7 +25,7 @@ from bench import harness, machine, report
 from bench.case import Case
 from bench.harness import Result
 from bench.machine import PROJECT
-from bench.numbers import beyond_chance, rank_test, ratio_range
+from bench.numbers import LEVEL, beyond_chance, rank_test, ratio_range
 
 BASE, NOW = "base", "now"
 ROUNDS, ROUNDS_QUICK = 12, 7
@@ -101,6 +102,16 @@ def as_text(moved: Sequence[Moved]) -> str:
     return "\n".join("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows)
 
 
+def unprovable(rounds: int, series: int) -> list[str]:
+    """A line when so few rounds cannot tell anything beyond chance, however far apart the two are."""
+    least = min(1.0, 2 / math.comb(2 * rounds, rounds))
+    if series and least * series > LEVEL:
+        return [
+            f"{rounds} rounds prove nothing of {series} series: p is {least:.4f} at best, and {LEVEL / series:.4f} is wanted; take more"
+        ]
+    return []
+
+
 def export(commit: str, folder: Path) -> str:
     """The commit's files below the folder; its short name. The repository stays as it is. Raises SystemExit for no commit."""
     named = subprocess.run(
@@ -110,32 +121,34 @@ def export(commit: str, folder: Path) -> str:
         raise SystemExit(f"bench: there is no commit {commit!r}")
     short = named.stdout.strip()
     packed = subprocess.run(["git", "archive", "--format=tar", short], cwd=PROJECT, capture_output=True, check=True).stdout
+    folder.mkdir(exist_ok=True)
     with tarfile.open(fileobj=io.BytesIO(packed)) as archive:
         archive.extractall(folder, filter="data")
     return short
 
 
 def compare(
-    chosen: Mapping[str, Case], commit: str, *, quick: bool, rounds: int, out: Path, note: Callable[[str], None], tree: Path = PROJECT
+    chosen: Mapping[str, Case], commits: tuple[str, str], *, quick: bool, rounds: int, out: Path, note: Callable[[str], None]
 ) -> int:
-    """Run the chosen cases that can be compared for both, print the judgement; 1 when something is slower beyond noise."""
+    """Run the chosen cases that can be compared for both commits (the second empty: this tree); 1 when it is slower beyond noise."""
     found: list[Pair] = []
     told: list[str] = []
     results = []
     count = rounds or (ROUNDS_QUICK if quick else ROUNDS)
     with tempfile.TemporaryDirectory(prefix="bench-base-") as folder:
-        short = export(commit, Path(folder))
-        print(f"{BASE} is {short}, {NOW} is {machine.commit(tree)}; {count} rounds; {report.machine_line(machine.facts())}", flush=True)
+        base, now = Path(folder) / BASE, Path(folder) / NOW
+        names = export(commits[0], base), export(commits[1], now) if commits[1] else f"this tree ({machine.commit(PROJECT)})"
+        print(f"{BASE} is {names[0]}, {NOW} is {names[1]}; {count} rounds; {report.machine_line(machine.facts())}", flush=True)
         for case in chosen.values():
             if not case.compare:
                 continue
             first = next(iter(case.subjects))
-            sides = [harness.own(case, first, label=BASE, tree=Path(folder)), harness.own(case, first, label=NOW)]
+            sides = [harness.own(case, first, label=BASE, tree=base), harness.own(case, first, label=NOW, tree=now if commits[1] else None)]
             results.append(harness.run_case(case, sides, quick=quick, rounds=count, note=note))
             made, lines = pairs(case, results[-1])
             found, told = found + made, told + lines
     moved = judged(found)
-    print("\n".join([*told, as_text(moved)]))
-    out.mkdir(parents=True, exist_ok=True)
+    print("\n".join([*told, *unprovable(count, len(found)), as_text(moved)]))
     (out / "check.json").write_text(json.dumps(harness.document(results, quick=quick)), encoding="utf-8")
+    print(f"\nseries: {(out / 'check.json').resolve()}")
     return 1 if any(one.slower for one in moved) else 0

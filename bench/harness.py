@@ -35,6 +35,7 @@ A case is one file ``bench/bench_NAME.py`` that holds a ``CASE``; nothing else h
 Run it alone: ``make bench ARGS="--quick --cases name"``.
 """
 
+import contextlib
 import dataclasses
 import importlib
 import json
@@ -44,6 +45,7 @@ import statistics
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -59,6 +61,7 @@ OUT = HERE / "out"
 HOMES = PROJECT / ".venv-rivals"
 FIRST = ("paced", "throughput", "first_call", "load")
 NEED_HOME = frozenset({"monty", "eryx", "sandlock"})  # rivals that are packages; others are programs that the machine may have
+_LEAVE_SECONDS = 10.0  # that an interrupted part has before it is killed
 _KEPT_VARIABLES = ("PATH", "HOME", "LANG", "TMPDIR", "XDG_RUNTIME_DIR")
 
 
@@ -208,10 +211,15 @@ def _part(subject: Subject, *, quick: bool, seconds: float) -> Mapping[str, Any]
         return {"absent": subject.reason}
     environment = {**_kept(*_KEPT_VARIABLES), **subject.variables}
     command = [*subject.command, *([QUICK] if quick else [])]
-    with tempfile.TemporaryFile() as said:
+    # the part's temporary files lie in a folder of ours, which goes however the part ends
+    with tempfile.TemporaryDirectory(prefix="bench-", ignore_cleanup_errors=True) as folder, tempfile.TemporaryFile() as said:
+        environment["TMPDIR"] = folder
         process = subprocess.Popen(command, cwd=PROJECT, env=environment, stdout=subprocess.PIPE, stderr=said, start_new_session=True)
         try:
             told, _ = process.communicate(timeout=seconds)
+        except KeyboardInterrupt:
+            _ask_to_end(process)
+            raise
         except subprocess.TimeoutExpired:
             return {"failed": f"not done within {seconds:g} s"}
         finally:
@@ -222,6 +230,13 @@ def _part(subject: Subject, *, quick: bool, seconds: float) -> Mapping[str, Any]
             return _read(told)
         said.seek(0)
         return {"failed": f"ended with {process.returncode}: {last_words(said.read().decode('utf-8', 'replace'))}"}
+
+
+def _ask_to_end(process: "subprocess.Popen[bytes]") -> None:
+    """Let a part clean up after itself, for a while; its session does not get the terminal's Ctrl-C."""
+    with contextlib.suppress(ProcessLookupError, subprocess.TimeoutExpired):
+        process.send_signal(signal.SIGINT)
+        process.communicate(timeout=_LEAVE_SECONDS)
 
 
 def last_words(said: str) -> str:
@@ -242,7 +257,7 @@ def _read(told: bytes) -> Mapping[str, Any]:
 def document(results: Sequence[Result], *, quick: bool) -> dict[str, Any]:
     """All parts of all cases and the machine's facts, as kept below ``bench/out``."""
     kept = {result.case: [dataclasses.asdict(part) for part in result.parts] for result in results}
-    return {"machine": machine.facts(), "quick": quick, "cases": kept}
+    return {"machine": machine.facts(), "mode": "quick" if quick else "full", "date": time.strftime("%Y-%m-%d %H:%M %Z"), "cases": kept}
 
 
 def results_of(read: Mapping[str, Any]) -> list[Result]:

@@ -67,6 +67,11 @@ class Run:
             if len(self._wrong) < _KEPT:
                 self._wrong.append(f"{what}: {_shown(got)} where {_shown(wanted)} is right")
 
+    @property
+    def missed(self) -> int:
+        """How many answers were wrong until now."""
+        return self._missed
+
     def fact(self, name: str, value: str | float) -> None:
         """Something worth knowing beside the numbers: a version, a count."""
         self._facts[name] = value

@@ -17,6 +17,9 @@ from collections.abc import Mapping, Sequence
 _EXACT = 400  # products of sample sizes up to here are counted exactly when no two values tie
 
 
+LEVEL = 0.05  # the chance of a false alarm that is put up with
+
+
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Summary:
     """What a series comes to."""
@@ -110,7 +113,7 @@ def ratio_range(base: Sequence[float], now: Sequence[float], *, seed: int = 1, d
     return quantile(found, 0.025), quantile(found, 0.975)
 
 
-def beyond_chance(values: Mapping[str, float], level: float = 0.05) -> frozenset[str]:
+def beyond_chance(values: Mapping[str, float], level: float = LEVEL) -> frozenset[str]:
     """Which p values hold when all are looked at together, by Holm's rule: the chance of one false alarm in all stays below the level."""
     held = set()
     for place, (name, p) in enumerate(sorted(values.items(), key=lambda pair: pair[1])):

@@ -140,7 +140,7 @@ class Call:
         conclusion, request = self._conclusion, self._request
         conclusion.require()
         began = trio.current_time()  # before the arguments are looked at: what that takes is the call's own time
-        arguments = self._tool.checked_arguments(request.arguments)
+        arguments = self._tool.checked_arguments(request.arguments, nested=request.depth > 0)
         prepared = conclusion.prepared = self._preparation.prepare(self._tool, request)
         self._scope.deadline = deadline.after(prepared.resolved.limits.wall_ms) - (trio.current_time() - began)
         seat = conclusion.seat = await self._pool.lease(prepared.recipe, prepared.resolved.pool, depth=request.depth, tenant=request.tenant)

@@ -14,7 +14,7 @@ from typing import Any
 
 from engine import errors
 from engine.authoring import canonical
-from engine.checking import Checker, data_problem, parse_arguments
+from engine.checking import NODES, Checker, data_problem, parse_arguments
 from engine.declaration import Declaration
 from engine.jail import plan as plans
 from engine.jail.facts import HostFacts
@@ -33,6 +33,7 @@ from engine.wire.framing import LONGEST
 from engine.wire.messages import FromWorker, Init, Packed, Partial, Result
 from engine.wire.session import Bounds
 
+_NESTED_NODES = 100_000  # values in the arguments of a tool's own call; they are packed and checked at once
 _TENANT = 256  # characters of a tenant's name; it stands on every receipt
 _KEPT = 256  # more than any pool has jails
 _FRAME_SLACK = 64 << 10  # beside the largest value: a message's head, a failure's words, a tool's own call
@@ -75,8 +76,11 @@ class LoadedTool:
         asides = [checker.aside_bytes() for checker in (self._output, self._partial) if checker is not None]
         self.aside_bytes = min((aside for aside in asides if aside is not None), default=LONGEST)
 
-    def checked_arguments(self, arguments: object) -> Packed:
-        """The arguments as they are sent, when they fit. Raises RequestError: no object of plain data, too large, or against the schema."""
+    def checked_arguments(self, arguments: object, *, nested: bool = False) -> Packed:
+        """The arguments as they are sent, when they fit. Raises RequestError: no object of plain data, too large, or against the schema.
+
+        ``nested``: they are a tool's own, not a caller's, and have fewer values at most.
+        """
         limit = self.loaded.policy.limits.request_bytes
         if isinstance(arguments, str | bytes):
             arguments = parse_arguments(arguments, limit)
@@ -84,7 +88,8 @@ class LoadedTool:
             problem = data_problem(arguments) or f"arguments must be an object, not {type(arguments).__name__}"
             raise errors.RequestError("refused.request", problem)
         try:
-            packed = Packed.of(arguments)
+            # security: a tool that calls with a million values each time would hold the event loop for most of its call
+            packed = Packed.of(arguments, nodes=_NESTED_NODES if nested else NODES)
         except ValueError as error:
             raise errors.RequestError("refused.request", data_problem(arguments) or f"the arguments hold {error}") from None
         if len(packed.data) > limit:

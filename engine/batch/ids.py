@@ -18,10 +18,11 @@ from typing import Any
 from engine.errors import HostError
 
 _KEY_BYTES = 16  # of a digest; two of a million ids agree by chance once in 10^26
+CACHE_KIB = 8192
 _SET_UP = (
     "PRAGMA journal_mode = OFF",  # nothing of it is needed after a crash: it is read again from the files
     "PRAGMA synchronous = OFF",
-    "PRAGMA cache_size = -8192",  # KiB; beyond it pages go to the file
+    f"PRAGMA cache_size = -{CACHE_KIB}",  # beyond it pages go to the file
     # digest, reason, wall_ms, open: of the last outcome; begun: a note says so; line: met in this run
     "CREATE TABLE ids (key BLOB PRIMARY KEY, digest BLOB, reason TEXT, wall_ms REAL, open INTEGER, begun INTEGER DEFAULT 0, line INTEGER)"
     " WITHOUT ROWID",

@@ -21,6 +21,7 @@ SLACK_BYTES = 64 << 10  # of a line beside its arguments
 _ID = 256  # characters
 _KEYS = ("id", "source", "tool", "arguments", "timeout_ms", "tenant")
 _CHUNK = 64 << 10
+_MARK = b"\xef\xbb\xbf"  # some editors begin a file with it; it is no part of the first line
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -71,7 +72,7 @@ def raw_lines(file: IO[bytes], limit: int) -> Iterator[Raw]:
     number = 0
     while data := file.readline(limit + 2):  # one more than the longest with its end
         number += 1
-        line = data.removesuffix(b"\n")
+        line = data.removesuffix(b"\n").removeprefix(_MARK if number == 1 else b"")
         total = hashlib.sha256(line)
         # security: a line without an end is passed over in pieces, and never held
         while not data.endswith(b"\n") and (data := file.readline(_CHUNK)):

@@ -184,12 +184,11 @@ def _told(tool: str, rows: dict[str, list[float]], rate: float, counted: Counted
     bad = [(reason, count) for reason, count in counted.reasons.most_common() if reason != "ok.done"]
     if not bad:
         return Answer(value=value, text=text)
-    lines = [
-        one_line(f"{reason}: {count} of {counted.reasons.total()} calls, in no figure: {'; '.join(counted.lines[reason])}")
-        for reason, count in bad
-    ]
+    mixed = len(bad) > 1
+    ends = [(f"{reason}: " if mixed else "", f"{count} of {counted.reasons.total()} calls, in no figure", reason) for reason, count in bad]
+    lines = [one_line(f"{named}{ended}: {'; '.join(counted.lines[reason])}") for named, ended, reason in ends]
     worst = max(bad, key=lambda pair: (REASONS[pair[0]].exit_code, pair[1]))  # as a batch ends
-    return Answer(reason=worst[0], lines=tuple(lines), value=value, text=text, mixed=True)
+    return Answer(reason=worst[0], lines=tuple(lines), value=value, text=text, mixed=mixed)
 
 
 def _waited(figures: dict[str, dict[str, Any]]) -> str:

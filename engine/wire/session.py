@@ -122,8 +122,10 @@ HEARS: Mapping[State, Mapping[type[FromWorker], State]] = MappingProxyType(
 _EVENTS = frozenset({Partial, Progress, Event, Log})
 _LARGE = frozenset({Partial, Event, Log, HostCall, Result})  # those that hold a value of the tool's
 _WITH_SCHEMA = frozenset({Partial, Result})
-_SCALAR = frozenset({Ready, Progress, Failure})  # those that hold no list and no map
-_SCALAR_BYTES = 1 << 20  # of these
+# Items that a message may hold which nobody takes aside, its own list and number included: what costs is items, not the bytes of a text.
+_ITEMS: Mapping[type[FromWorker], int] = MappingProxyType(
+    {Declarations: 200_000, **{kind: 2 + len(kind.FIELDS) for kind in (Ready, Progress, Failure)}}
+)
 _CHEAP_BYTES = 1 << 20  # of text: 1 ms to decode, 3 ms to name by its digest
 _HEAD_BYTES = 2  # of a payload: the array's head and the message's number; not counted as the result's
 _FIXARRAY = 0x90  # msgpack's head of an array of up to 15
@@ -249,9 +251,9 @@ class Session:
         self._measure(kind, length)
         if not buffer.whole(length):
             return None
-        if kind in _SCALAR and not self._holds_at_most(length, 2 + len(kind.FIELDS)):
-            # security: of maps, a frame of that length takes half a second to build
-            raise RemoteFault("violation.protocol", f"the worker sent {kind.__name__} with more than its fields")
+        # security: a million maps take half a second to build, in which nobody else is served; a field of the wrong type is one way
+        if length > _ITEMS.get(kind, length) and not self._holds_at_most(length, _ITEMS[kind]):
+            raise RemoteFault("violation.protocol", f"the worker sent {kind.__name__} with more values than it can have")
         if self._goes_aside(kind, length):
             self._count(kind, length)
             self._state = after

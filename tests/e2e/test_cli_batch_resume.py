@@ -19,6 +19,7 @@ from tests.kit import PROJECT
 
 pytestmark = pytest.mark.slow
 
+ENDING = 4
 TOOLS = '''
 import os, sys
 from engine import tool
@@ -30,7 +31,7 @@ def double(number: int) -> int:
 
 @tool(effect="read")
 def look() -> None:
-    """Never ends."""
+    """Does not end before it is stopped."""
     while True:
         continue
 
@@ -56,9 +57,9 @@ def _outcomes(folder: Path) -> dict[str, str]:
 
 
 def _calls(folder: Path, tool: str) -> None:
-    """Twenty calls that end, and among them one that does not."""
-    lines: list[dict[str, Any]] = [{"id": f"d{n}", "tool": "double", "arguments": {"number": n}} for n in range(20)]
-    write_calls(folder, [*lines[:5], {"id": "h", "tool": tool}, *lines[5:]])
+    """Calls that end, and among them one that does not."""
+    lines: list[dict[str, Any]] = [{"id": f"d{n}", "tool": "double", "arguments": {"number": n}} for n in range(ENDING)]
+    write_calls(folder, [*lines[:2], {"id": "h", "tool": tool}, *lines[2:]])
 
 
 def _running(folder: Path) -> "subprocess.Popen[bytes]":
@@ -69,7 +70,7 @@ def _running(folder: Path) -> "subprocess.Popen[bytes]":
     assert process.stderr is not None
     for line in process.stderr:
         told = json.loads(line)
-        if (told["done"], told["total"]) == (20, 21):
+        if (told["done"], told["total"]) == (ENDING, ENDING + 1):
             return process
     raise AssertionError("it ended before")
 
@@ -84,53 +85,43 @@ def _stopped(folder: Path, number: signal.Signals) -> Ended:
     return Ended(process.returncode, out.decode(), err.decode())
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_an_interrupted_batch_ends_cleanly_and_goes_on(tmp_path: Path, number: signal.Signals) -> None:
-    """Exit code 130, one document, what is left is told; then only what has no outcome is called, and the summary is that of the whole."""
+def test_an_interrupted_batch_ends_cleanly_and_goes_on(tmp_path: Path) -> None:
+    """Exit code 130, one document with the counts; then only what has no outcome is called, and the summary is that of the whole."""
     _calls(tmp_path, "look")
-    ended = _stopped(tmp_path, number)
+    ended = _stopped(tmp_path, signal.SIGINT)
     assert (ended.code, ended.document["reason"]) == (130, "cancelled.caller")
-    assert ended.err.splitlines()[-1] == "stopped with 20 of 21 lines finished: --resume goes on with the others"
+    assert ended.document["lines"] == [f"stopped with {ENDING} of {ENDING + 1} lines finished: --resume goes on with the others"]
+    assert ended.document["value"]["outcomes"] == {"ok.done": ENDING}
+    assert all(json.loads(line)["event"] == "batch" for line in ended.err.splitlines())
     before = (tmp_path / "r.jsonl").read_bytes()
-    again = stockade(tmp_path, *_words(tmp_path, "--resume", "--timeout", "500"))
-    assert (again.code, again.document["reason"], again.document["value"]["earlier"]) == (4, "limit_exceeded.wall", 20)
-    assert again.document["value"]["outcomes"] == {"ok.done": 20, "limit_exceeded.wall": 1}
+    again = stockade(tmp_path, *_words(tmp_path, "--resume", "--timeout", "300"))
+    assert (again.code, again.document["reason"], again.document["value"]["earlier"]) == (4, "limit_exceeded.wall", ENDING)
+    assert again.document["value"]["outcomes"] == {"ok.done": ENDING, "limit_exceeded.wall": 1}
     assert (tmp_path / "r.jsonl").read_bytes().startswith(before)
     assert _outcomes(tmp_path)["h"] == "limit_exceeded.wall"
 
 
-def test_a_batch_killed_outright_goes_on(tmp_path: Path) -> None:
-    """Half a line at the end is made whole; a call that only reads is made again."""
+def test_a_terminated_batch_ends_cleanly(tmp_path: Path) -> None:
+    """SIGTERM is the same end; meanwhile a second batch does not write to the file."""
     _calls(tmp_path, "look")
+    with _running(tmp_path) as process:
+        watched = [psutil.Process(int(line.split()[1])) for line in leftovers.processes_of(process.pid)]
+        second = stockade(tmp_path, *_words(tmp_path, "--resume"))
+        process.send_signal(signal.SIGTERM)
+        process.communicate(timeout=60)
+    moments.wait_gone_sync(watched)
+    assert (process.returncode, second.code, second.document["lines"]) == (130, 2, [f"another batch is writing to {tmp_path}/r.jsonl"])
+
+
+def test_a_call_that_changes_the_world_is_not_made_again(tmp_path: Path) -> None:
+    """After a kill it is refused; half a line at the end is cut off, and that call, which only reads, is made again."""
+    _calls(tmp_path, "pay")
     assert _stopped(tmp_path, signal.SIGKILL).code == -signal.SIGKILL
+    assert [json.loads(line)["id"] for line in (tmp_path / "r.jsonl.started").read_text().splitlines()] == ["h"]
     with (tmp_path / "r.jsonl").open("rb+") as file:
         file.seek(-30, os.SEEK_END)
         file.truncate()
-    again = stockade(tmp_path, *_words(tmp_path, "--resume", "--timeout", "500"))
-    assert (again.code, again.document["value"]["earlier"]) == (4, 19)
-    assert Counter(_outcomes(tmp_path).values()) == {"ok.done": 20, "limit_exceeded.wall": 1}
-
-
-def test_a_call_that_changes_the_world_is_made_again_only_when_allowed(tmp_path: Path) -> None:
-    """After a kill it is refused, with what to do; ``--allow-repeat`` calls it."""
-    _calls(tmp_path, "pay")
-    _stopped(tmp_path, signal.SIGKILL)
-    assert [json.loads(line)["id"] for line in (tmp_path / "r.jsonl.started").read_text().splitlines()] == ["h"]
-    again = stockade(tmp_path, *_words(tmp_path, "--resume", "--timeout", "500"))
-    assert (again.code, again.document["reason"]) == (3, "refused.repeat")
-    assert Counter(_outcomes(tmp_path).values()) == {"ok.done": 20, "refused.repeat": 1}
+    again = stockade(tmp_path, *_words(tmp_path, "--resume"))
+    assert (again.code, again.document["reason"], again.document["value"]["earlier"]) == (3, "refused.repeat", ENDING - 1)
+    assert Counter(_outcomes(tmp_path).values()) == {"ok.done": ENDING, "refused.repeat": 1}
     assert not (tmp_path / "r.jsonl.started").exists()
-    third = stockade(tmp_path, *_words(tmp_path, "--resume", "--allow-repeat", "--timeout", "500"))
-    assert (third.code, third.document["value"]["outcomes"]) == (4, {"ok.done": 20, "limit_exceeded.wall": 1})
-    fourth = stockade(tmp_path, *_words(tmp_path, "--resume", "--timeout", "500"))
-    assert (fourth.code, fourth.document["value"]["earlier"]) == (4, 21)
-
-
-def test_two_batches_do_not_write_to_one_file(tmp_path: Path) -> None:
-    """The second is refused while the first runs."""
-    _calls(tmp_path, "look")
-    with _running(tmp_path) as process:
-        second = stockade(tmp_path, *_words(tmp_path, "--resume", "--timeout", "500"))
-        process.send_signal(signal.SIGINT)
-        process.communicate(timeout=60)
-    assert (second.code, second.document["lines"]) == (2, ["another batch is writing to r.jsonl"])

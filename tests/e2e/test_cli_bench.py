@@ -65,7 +65,7 @@ def test_the_table_is_on_stdout(tmp_path: Path) -> None:
         "machine",
     ]
     assert re.fullmatch(
-        r"bench first call [0-9.]+ ms; 14 more follow, 6 one at a time, 2 to start the workers, 6 with 2 in flight\n", ended.err
+        r"bench first call [0-9.]+ ms; 14 more follow: 6 one at a time, 2 to start the workers, 6 with 2 in flight\n", ended.err
     )
 
 

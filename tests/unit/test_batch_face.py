@@ -67,7 +67,7 @@ def command() -> Command:
 
 
 async def test_a_command_that_is_no_batch_has_no_advice_for_calls(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Calls that are missing or come from stdin, outcomes that are there, no place for them: the line says it all, with the path as given."""
+    """Calls that are missing or come from stdin, outcomes that are there, no place for them: the line says all, with the path as given."""
     monkeypatch.chdir(tmp_path)
     write_calls(tmp_path, [asked("a")])
     (tmp_path / "mine").write_text("mine")

@@ -141,3 +141,11 @@ def test_any_bytes_are_read_or_refused(data: bytes) -> None:
     """No line ends the reading."""
     for line in raw_lines(io.BytesIO(data), 50):
         assert isinstance(read_line(line, 50, NONE), CallLine | BadLine)
+
+
+def test_a_mark_at_the_start_of_the_file_is_no_part_of_it() -> None:
+    """As some editors write it: the line is as without it, to its digest; anywhere else it is a fault of the line."""
+    mark, line = b"\xef\xbb\xbf", b'{"id": "a"}\n'
+    assert list(raw_lines(io.BytesIO(mark + line), 100)) == list(raw_lines(io.BytesIO(line), 100))
+    second = list(raw_lines(io.BytesIO(line + mark + line), 100))[1]
+    assert second.data == mark + line.rstrip()

@@ -57,6 +57,33 @@ def test_too_few_rounds_prove_nothing() -> None:
     assert [moved.slower for moved in compare.judged([pair])] == [None]
 
 
+@pytest.mark.parametrize(
+    ("rounds", "series", "told"), [(1, 1, True), (3, 1, True), (4, 1, False), (4, 2, True), (12, 12, False), (1, 0, False)]
+)
+def test_too_few_rounds_are_told(rounds: int, series: int, told: bool) -> None:
+    """What so many rounds can prove at best, of so many series."""
+    assert bool(compare.unprovable(rounds, series)) is told
+
+
+@pytest.mark.parametrize(("commits", "trees"), [(("a", ""), ["base", None]), (("a", "b"), ["base", "now"])])
+def test_two_commits_or_one_and_this_tree(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, commits: tuple[str, str], trees: list[str | None]
+) -> None:
+    """Each side is measured in files of its own."""
+    exported: list[tuple[str, str]] = []
+    used: list[str | None] = []
+
+    def own(case: Case, name: str, *, label: str, tree: Path | None) -> Subject:
+        used.append(tree and tree.name)
+        return Subject(name=label, command=None)
+
+    monkeypatch.setattr(compare, "export", lambda commit, folder: exported.append((commit, folder.name)) or commit)
+    monkeypatch.setattr(harness, "own", own)
+    compare.compare({"paced": CASE}, commits, quick=True, rounds=1, out=tmp_path, note=lambda words: None)
+    assert exported == [(commit, side) for commit, side in zip(commits, ("base", "now"), strict=True) if commit]
+    assert used == trees
+
+
 def _result(**told: list[tuple[str, float]]) -> Result:
     parts = []
     for side, series in told.items():
@@ -111,7 +138,7 @@ def test_only_what_became_slower_makes_the_exit_code(
 
     monkeypatch.setattr(compare, "export", lambda commit, folder: "abc1234")
     monkeypatch.setattr(harness, "run_case", run_case)
-    got = compare.compare({"paced": CASE}, "HEAD", quick=False, rounds=0, out=tmp_path, note=lambda words: None)
-    last = capsys.readouterr().out.splitlines()[-1]
-    assert (got, last.endswith(word)) == (code, True)
+    got = compare.compare({"paced": CASE}, ("HEAD", ""), quick=False, rounds=0, out=tmp_path, note=lambda words: None)
+    *_, last, _, kept = capsys.readouterr().out.splitlines()
+    assert (got, last.endswith(word), kept) == (code, True, f"series: {tmp_path}/check.json")
     assert (tmp_path / "check.json").is_file()

@@ -6,12 +6,13 @@ from itertools import count
 from typing import Any, cast
 
 import pytest
+import trio
 
 from engine.faces.bench import Caller, _told
 from engine.faces.printing import Printer
 from engine.faces.run import Wanted
 from engine.host import Engine
-from engine.outcome import Outcome
+from engine.outcome import REASONS, Outcome
 from tests.batches import outcome
 
 
@@ -22,7 +23,8 @@ class Failing:
         self._numbers = count(1)
 
     async def call(self, name: str, arguments: object, **more: Any) -> Outcome:
-        """At once."""
+        """Soon."""
+        await trio.sleep(0.01)
         return outcome("ok.done" if next(self._numbers) % 3 else "refused.busy")
 
 
@@ -52,7 +54,8 @@ async def test_calls_that_end_badly_are_told_by_reason(monkeypatch: pytest.Monke
     monkeypatch.setattr(sys, "stderr", said := io.StringIO())
     monkeypatch.setattr(sys, "stdout", io.StringIO())
     assert Printer(as_json=False).answer(answer) == 3
-    assert said.getvalue() == "refused.busy: 1 of 3 calls, in no figure: on purpose\n"
+    assert said.getvalue() == "refused.busy: 1 of 3 calls, in no figure: on purpose\n" + ADVICE
 
 
+ADVICE = f"  what to do: {REASONS['refused.busy'].advice}\n"
 MACHINE = {"processors": 2, "kernel": "6", "python": "3"}

@@ -1,8 +1,11 @@
 """Running cases: turns, fresh processes, and what has no numbers."""
 
 import json
+import subprocess
 import sys
+import tempfile
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -141,3 +144,24 @@ def test_a_metric_that_is_not_there_is_an_error() -> None:
     assert CASE.metric("call").about == "a call"
     with pytest.raises(KeyError):
         CASE.metric("cal")
+
+
+def test_an_interrupted_part_is_asked_to_end_and_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It cleans up after itself, and the folder of its temporary files goes; the interrupt is raised again."""
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    mark = tmp_path / "mark"
+    begun = "import pathlib, tempfile, signal\ntempfile.mkdtemp()\ntry:\n print(flush=True)\n signal.pause()\n"
+    body = f"{begun}finally: pathlib.Path({str(mark)!r}).touch()"
+    waited = subprocess.Popen.communicate
+
+    def communicate(process: "subprocess.Popen[bytes]", *given: Any, **more: Any) -> Any:
+        if more.get("timeout") == 60:
+            assert process.stdout is not None
+            process.stdout.readline()
+            raise KeyboardInterrupt
+        return waited(process, *given, **more)
+
+    monkeypatch.setattr(subprocess.Popen, "communicate", communicate)
+    with pytest.raises(KeyboardInterrupt):
+        harness._part(Subject(name="one", command=(sys.executable, "-c", body)), quick=True, seconds=60)
+    assert [path.name for path in tmp_path.iterdir()] == ["mark"]

@@ -1,12 +1,13 @@
 """A session that hands large messages over undecoded."""
 
+import dataclasses
 from typing import Any
 
 import msgpack
 import pytest
 
 from engine.wire.framing import RemoteFault, frame
-from engine.wire.messages import Call, Event, Failure, HostCall, HostReply, Init, Log, Partial, Result
+from engine.wire.messages import Call, Declarations, Describe, Event, Failure, HostCall, HostReply, Init, Log, Partial, Progress, Result
 from engine.wire.session import Bounds, Large, Session, State
 
 LARGE = 1000
@@ -169,3 +170,55 @@ def test_a_byte_after_a_large_result_is_a_fault() -> None:
     assert isinstance(session.next_or_large(), Large)
     with pytest.raises(RemoteFault, match="after its answer"):
         session.next_or_large()
+
+
+@pytest.mark.parametrize(("kind", "handed_over"), [(Result, True), (Partial, True), (Event, False)])
+def test_from_its_own_bound_on_a_value_with_a_schema_is_handed_over(kind: Any, handed_over: bool) -> None:
+    """Be it one short text: its patterns are what costs. What has no schema has none."""
+    session = Session(BOUNDS, large_bytes=LARGE)
+    session.send(INIT)
+    session.feed(sent(16, None))
+    session.next()
+    session.hold_to(dataclasses.replace(BOUNDS, aside_bytes=100))
+    session.send(Call(tool="t", arguments={}, call=""))
+    session.feed(sent(18, "x" * 95))
+    assert session.next_or_large() == Partial(value="x" * 95)
+    session.feed(sent(kind.NUMBER, "x" * 96))
+    assert isinstance(session.next_or_large(), Large) == handed_over
+
+
+@pytest.mark.parametrize(
+    "fields", [(24, "exit", "x", [{}] * 99), (24, "exit", "x", {"a": [1] * 99}), (19, 1, 2, [{}] * 99), (19, [1] * 99, 2, "")]
+)
+def test_a_message_of_scalars_with_many_values_is_refused_unbuilt(fields: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A list in the place of a text is counted, not made."""
+    monkeypatch.setattr("engine.wire.messages.decode", None)
+    session = running()
+    session.feed(sent(*fields))
+    with pytest.raises(RemoteFault, match="with more values than it can have") as caught:
+        session.next_or_large()
+    assert caught.value.code == "violation.protocol"
+
+
+def test_a_message_of_scalars_may_have_a_long_text() -> None:
+    """The control: what costs is items."""
+    session = running()
+    session.feed(sent(19, 1, 2, "x" * 50_000) + sent(24, "exit", "x", "y" * 50_000))
+    assert session.next_or_large() == Progress(done=1, total=2, message="x" * 50_000)
+    assert session.next_or_large() == Failure(kind="exit", type="x", message="y" * 50_000)
+
+
+@pytest.mark.parametrize(("many", "taken"), [(199_000, True), (200_000, False)])
+def test_declarations_have_a_number_of_values(many: int, taken: bool) -> None:
+    """They are built at once, and no source has so many."""
+    session = Session(BOUNDS if not taken else dataclasses.replace(BOUNDS, nodes=1_000_000), large_bytes=LARGE)
+    session.send(INIT)
+    session.feed(sent(16, None))
+    session.next()
+    session.send(Describe())
+    session.feed(sent(17, [1] * many))
+    if taken:
+        assert session.next_or_large() == Declarations(tools=[1] * many)
+    else:
+        with pytest.raises(RemoteFault, match="Declarations with more values than it can have"):
+            session.next_or_large()
