@@ -6,6 +6,7 @@ Not its job: anything that is measured or printed in detail.
 
 import argparse
 import json
+import signal
 import sys
 import time
 from collections.abc import Sequence
@@ -126,4 +127,5 @@ def _done(arguments: argparse.Namespace) -> int:
 
 
 if __name__ == "__main__":
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     sys.exit(main())

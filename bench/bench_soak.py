@@ -199,8 +199,8 @@ CASE = Case(
     metrics=(
         Metric(name="calls_per_second", about="calls a second, misbehaving ones among them", unit="1/s", better="higher"),
         Metric(name="wait", about=f"a call that behaves, of {BENIGN_MS} ms that it has", chart="distribution"),
-        Metric(name="wrong", about="answers, partials, receipts and times that were not right", unit=""),
-        Metric(name="leaked", about="processes, descriptors and cgroups held after all calls, less before", unit=""),
+        Metric(name="wrong", about="answers, partials, receipts and times that were not right", unit="answers"),
+        Metric(name="leaked", about="processes, descriptors and cgroups held after all calls, less before", unit="things"),
         Metric(name="late", about="an endless loop, after its deadline"),
         Metric(name="supervisor_growth", about="memory of the supervisor after all calls, less before", unit="MiB"),
         Metric(name="launcher_growth", about="memory of the launcher after all calls, less before", unit="MiB"),

@@ -8,7 +8,7 @@ Laws:
    (tests/unit/test_checking.py).
 3. The work a schema can make of a value is estimated first, and refused past a budget (tests/unit/test_checking.py).
 4. Nothing is fetched, and patterns run in linear time (tests/unit/test_checking.py).
-5. What patterns can cost is estimated like other work; more of it is taken in the process for large values (tests/unit/test_checking.py).
+5. What patterns can cost is estimated like other work; more of it is taken in the process for large values (tests/unit/test_matching.py).
 """
 
 import json

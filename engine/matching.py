@@ -84,7 +84,7 @@ def _weight(node: dict[str, Any]) -> int:
 
 
 def pattern_states(pattern: str) -> int:
-    """What one byte of a text costs with an allowed pattern, in states that it may be in at once: where no better is known, all there are."""
+    """What one byte of a text costs with an allowed pattern, in states it may be in at once: where no better is known, all of them."""
     sizes, last, at = [1], 0, 0  # of the groups that are open; of the part before; 1 for the search
     # from a fixed start, the place in the text says which part it is in, up to and with the first that is of no fixed length
     settled = pattern.startswith("^")

@@ -81,7 +81,7 @@ class LoadedTool:
 
         ``nested``: they are a tool's own, not a caller's, and have fewer values at most.
         """
-        limit = self.loaded.policy.limits.request_bytes
+        limit, nodes = self.loaded.policy.limits.request_bytes, _NESTED_NODES if nested else NODES
         if isinstance(arguments, str | bytes):
             arguments = parse_arguments(arguments, limit)
         if type(arguments) is not dict:
@@ -89,9 +89,9 @@ class LoadedTool:
             raise errors.RequestError("refused.request", problem)
         try:
             # security: a tool that calls with a million values each time would hold the event loop for most of its call
-            packed = Packed.of(arguments, nodes=_NESTED_NODES if nested else NODES)
+            packed = Packed.of(arguments, nodes=nodes)
         except ValueError as error:
-            raise errors.RequestError("refused.request", data_problem(arguments) or f"the arguments hold {error}") from None
+            raise errors.RequestError("refused.request", data_problem(arguments, nodes=nodes) or f"the arguments hold {error}") from None
         if len(packed.data) > limit:
             raise errors.RequestError("refused.request_size", f"the arguments are larger than {limit} bytes")
         if lines := self._input.problems_of_data(arguments):

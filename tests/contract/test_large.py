@@ -355,17 +355,20 @@ async def test_a_process_that_was_ended_is_dead() -> None:
     assert process.dead
 
 
-async def test_a_value_that_is_refused_here_first_ends_no_process() -> None:
-    """A broken key far behind: the process comes to it later than we do, has its say, and serves on."""
+async def test_a_value_that_is_refused_here_first_ends_no_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The process comes to it later than we do, has its say, and serves on."""
+
+    async def refused(payload: memoryview) -> Any:
+        raise RemoteFault("violation.protocol", "the worker sent what is refused")
+
     async with checking() as values:
-        last = b"\x82\xa1a\x01\xa1a\x02"
-        broken = b"\x92\x17\xdd" + (300_000).to_bytes(4, "big") + b"\x80" * 299_999 + last
         await (await values.taken(large(Result, 1), None)).digest()
         pids = values.pids
-        payload = Large(kind=Result, payload=memoryview(broken), depth=128, nodes=1_000_000)
-        for _ in range(2):
-            assert await refusal(values, payload, None) == ("violation.protocol", "the worker sent a map that holds one key twice")
-            assert values.pids == pids
+        with monkeypatch.context() as patch:
+            patch.setattr(values_module, "_in_slices", refused)
+            assert await refusal(values, large(Result, RECORDS), ROWS) == ("violation.protocol", "the worker sent what is refused")
+        assert (await values.taken(large(Result, RECORDS), ROWS)).lines == ()
+        assert values.pids == pids
 
 
 async def test_no_digest_is_made_of_what_the_caller_holds(monkeypatch: pytest.MonkeyPatch) -> None:

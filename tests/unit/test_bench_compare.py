@@ -74,10 +74,14 @@ def test_two_commits_or_one_and_this_tree(
     used: list[str | None] = []
 
     def own(case: Case, name: str, *, label: str, tree: Path | None) -> Subject:
-        used.append(tree and tree.name)
-        return Subject(name=label, command=None)
+        used.append(None if tree is None else tree.name)
+        return Subject(name=label, command=None, reason="not asked for")
 
-    monkeypatch.setattr(compare, "export", lambda commit, folder: exported.append((commit, folder.name)) or commit)
+    def export(commit: str, folder: Path) -> str:
+        exported.append((commit, folder.name))
+        return commit
+
+    monkeypatch.setattr(compare, "export", export)
     monkeypatch.setattr(harness, "own", own)
     compare.compare({"paced": CASE}, commits, quick=True, rounds=1, out=tmp_path, note=lambda words: None)
     assert exported == [(commit, side) for commit, side in zip(commits, ("base", "now"), strict=True) if commit]

@@ -277,38 +277,6 @@ def test_patterns_run_in_linear_time() -> None:
     assert within(1, {"type": "string", "pattern": "^(a+)+$"}, "a" * 50_000 + "!") == ("$: must match the pattern ^(a+)+$",)
 
 
-MANY_STATES = {"type": "string", "pattern": "^[ab]*a[ab]{1000}c$"}
-COSTLY = ("$: too large for a schema with such patterns: send less",)
-UNTOLD = ("$: does not fit the schema, and is too large to say where",)
-
-
-def test_a_text_that_costs_much_by_its_pattern_is_taken_aside_only() -> None:
-    """Refused on the event loop, answered in the other process, refused there past its own budget; the control has no such pattern."""
-    checker, control = Checker(MANY_STATES), Checker({"type": "string", "pattern": "^[ab]*c$"})
-    assert checker.problems_of_data("ab" * 5000) == COSTLY
-    assert checker.problems("ab" * 5000) == COSTLY
-    assert checker.problems_of_data("ab" * 5000, aside=True) == UNTOLD
-    assert checker.problems_of_data("ab" * 500_000, aside=True) == COSTLY
-    assert control.problems_of_data("ab" * 5000) == ("$: must match the pattern ^[ab]*c$",)
-
-
-def test_a_short_text_is_told_in_full_whatever_its_pattern() -> None:
-    """The same on both ways."""
-    checker = Checker(MANY_STATES)
-    told = ("$: must match the pattern ^[ab]*a[ab]{1000}c$",)
-    assert checker.problems_of_data("abc") == checker.problems_of_data("abc", aside=True) == told
-
-
-def test_what_is_below_the_bytes_for_aside_is_never_too_costly() -> None:
-    """So that no result is refused on the event loop that the other process would take; without a pattern there is no such bound."""
-    checker = Checker({"type": "array", "items": MANY_STATES})
-    below = checker.aside_bytes()
-    assert below is not None
-    for value in (["a" * (below - 9)], [""] * (below - 4), ["é" * (below // 2 - 4)]):
-        assert checker.problems_of_data(value) != COSTLY
-    assert Checker({"type": "array", "items": {"type": "string"}}).aside_bytes() is None
-
-
 @pytest.mark.parametrize(
     ("schema", "line"),
     [

@@ -6,6 +6,7 @@ import pytest
 
 from engine.authoring.canonical import canonical
 from engine.authoring.expansion import Expansion
+from engine.checking import Checker
 from engine.matching import Matching, pattern_states, texts
 
 MANY = "^[ab]*a[ab]{1000}$"
@@ -119,9 +120,11 @@ def test_the_bytes_within_are_the_bytes_of_the_heaviest_place() -> None:
 
 def test_no_bytes_are_sure_when_a_schema_is_too_large_to_look_through() -> None:
     """A recursive one is looked at on each level; the control is small."""
-    node = {"type": "array", "items": {"$ref": "#/$defs/n"}, "prefixItems": [{"pattern": "^a+$"}] * 300}
-    large, small = ({"$ref": "#/$defs/n", "$defs": {"n": {**node, "prefixItems": node["prefixItems"][:many]}}} for many in (300, 1))
-    assert (within(large, 4_000_000), within(small, 4_000_000) > 1) == (1, True)
+    node = {"type": "array", "items": {"$ref": "#/$defs/n"}}
+    large, small = (
+        within({"$ref": "#/$defs/n", "$defs": {"n": {**node, "prefixItems": [{"pattern": "^a+$"}] * many}}}, 4_000_000) for many in (300, 1)
+    )
+    assert (large, small > 1) == (1, True)
 
 
 @pytest.mark.parametrize("value", ["", "a", "é", "語" * 9, {"": ""}, {"a": 1, "b": 2}, [""] * 50, {"k": {"k": ["x"]}}])
@@ -135,3 +138,37 @@ def test_a_byte_is_charged_no_more_than_assumed(value: Any) -> None:
     }
     states = matching(schema).states(value)
     assert within(schema, states - 1) <= len(msgpack.packb([23, value]))
+
+
+# -- what a checker refuses for it
+
+MANY_STATES = {"type": "string", "pattern": "^[ab]*a[ab]{1000}c$"}
+COSTLY = ("$: too large for a schema with such patterns: send less",)
+UNTOLD = ("$: does not fit the schema, and is too large to say where",)
+
+
+def test_a_text_that_costs_much_by_its_pattern_is_taken_aside_only() -> None:
+    """Refused on the event loop, answered in the other process, refused there past its own budget; the control has no such pattern."""
+    checker, control = Checker(MANY_STATES), Checker({"type": "string", "pattern": "^[ab]*c$"})
+    assert checker.problems_of_data("ab" * 5000) == COSTLY
+    assert checker.problems("ab" * 5000) == COSTLY
+    assert checker.problems_of_data("ab" * 5000, aside=True) == UNTOLD
+    assert checker.problems_of_data("ab" * 500_000, aside=True) == COSTLY
+    assert control.problems_of_data("ab" * 5000) == ("$: must match the pattern ^[ab]*c$",)
+
+
+def test_a_short_text_is_told_in_full_whatever_its_pattern() -> None:
+    """The same on both ways."""
+    checker = Checker(MANY_STATES)
+    told = ("$: must match the pattern ^[ab]*a[ab]{1000}c$",)
+    assert checker.problems_of_data("abc") == checker.problems_of_data("abc", aside=True) == told
+
+
+def test_what_is_below_the_bytes_for_aside_is_never_too_costly() -> None:
+    """So that no result is refused on the event loop that the other process would take; without a pattern there is no such bound."""
+    checker = Checker({"type": "array", "items": MANY_STATES})
+    below = checker.aside_bytes()
+    assert below is not None
+    for value in (["a" * (below - 9)], [""] * (below - 4), ["é" * (below // 2 - 4)]):
+        assert checker.problems_of_data(value) != COSTLY
+    assert Checker({"type": "array", "items": {"type": "string"}}).aside_bytes() is None

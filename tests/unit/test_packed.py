@@ -8,9 +8,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from engine.checking import Checker, data_problem
-from engine.errors import EngineBug
+from engine.errors import EngineBug, RequestError
 from engine.wire import decoding, messages
 from engine.wire.messages import Call, HostReply, Packed
+from tests import hosts
 
 TEXT = st.text(st.characters(codec="utf-8"), max_size=10)
 SCALARS = st.none() | st.booleans() | st.integers(-(1 << 63), (1 << 63) - 1) | st.floats(allow_nan=False, allow_infinity=False) | TEXT
@@ -43,6 +44,19 @@ def test_depth_and_number_are_bounded() -> None:
     with pytest.raises(ValueError, match="deeper"):
         Packed.of({"a": [[]]}, depth=2)
     assert Packed.of({"a": [[]]}, depth=3).data == b"\x81\xa1a\x91\x90"
+
+
+@pytest.mark.parametrize(("nested", "refused"), [(True, True), (False, False)])
+def test_a_tools_own_call_has_fewer_values(nested: bool, refused: bool) -> None:
+    """They are packed and checked at once, as often as the tool calls; the control is a caller's."""
+    tool = hosts.loaded_tool(input={"type": "object"})
+    arguments = {"a": [1] * 100_000}
+    if not refused:
+        assert tool.checked_arguments(arguments, nested=nested).data
+        return
+    with pytest.raises(RequestError) as caught:
+        tool.checked_arguments(arguments, nested=nested)
+    assert (caught.value.code, caught.value.lines) == ("refused.request", ("$: holds more than 100000 values: send less",))
 
 
 def test_only_a_call_takes_packed_arguments() -> None:

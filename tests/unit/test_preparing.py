@@ -14,6 +14,7 @@ from engine.policy.model import NEEDED, Freshness, Mode, Policy, loosenings_of
 from engine.policy.resolve import Tightening, resolve_describe
 from engine.preparing import LoadedTool, Preparation, Prepared, bounds_of
 from engine.supervision.warm import CALLS
+from engine.wire.framing import LONGEST
 from tests import hosts
 
 REQUEST = Request(arguments={})
@@ -171,6 +172,13 @@ class TestRefusals:
             with pytest.raises(EngineError) as caught:
                 tool.checked_arguments(arguments)
             assert caught.value.code == "refused.request_size"
+
+    def test_values_of_a_schema_with_patterns_go_aside_from_fewer_bytes_on(self) -> None:
+        """By the pattern that costs most; the control has none."""
+        many: dict[str, Any] = {"type": "string", "pattern": "^[ab]*a[ab]{1000}$"}
+        assert prepared(hosts.loaded_tool(output=many)).recipe.bounds.aside_bytes < 1000
+        assert prepared(hosts.loaded_tool(streams=True, partial=many)).recipe.bounds.aside_bytes < 1000
+        assert prepared().recipe.bounds.aside_bytes == LONGEST
 
 
 class TestPure:

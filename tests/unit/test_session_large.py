@@ -192,8 +192,8 @@ def test_from_its_own_bound_on_a_value_with_a_schema_is_handed_over(kind: Any, h
 )
 def test_a_message_of_scalars_with_many_values_is_refused_unbuilt(fields: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """A list in the place of a text is counted, not made."""
-    monkeypatch.setattr("engine.wire.messages.decode", None)
     session = running()
+    monkeypatch.setattr("engine.wire.messages.decode", None)
     session.feed(sent(*fields))
     with pytest.raises(RemoteFault, match="with more values than it can have") as caught:
         session.next_or_large()
