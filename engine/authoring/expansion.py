@@ -58,6 +58,7 @@ class Expansion:
             todo.extend(self._node(node, number))
         self._order = self._in_place_order()
         self._applied: dict[bool, list[list[int]]] = {}
+        self._recursive: frozenset[str] | None = None  # asked for with each value
 
     def _new(self) -> int:
         self.places.append(Place())
@@ -153,7 +154,9 @@ class Expansion:
 
         ``remembered``: a recursive definition is applied to one value once and its answer kept, as ``is_valid`` of jsonschema-rs does.
         """
-        left_out = self.recursive() if remembered else frozenset()
+        if self._recursive is None:
+            self._recursive = self.recursive()
+        left_out = self._recursive if remembered else frozenset()
         rows = self._applied.setdefault(remembered, [])
         while len(rows) < len(counts):
             rows.append(self._row(rows[-1], left_out) if rows else self._costs(left_out))
