@@ -321,6 +321,7 @@ async def test_an_answer_to_a_call_that_was_not_made_yet_is_refused(engine: Engi
         await engine.load(kit.write(tmp_path, EARLY))
         while not engine._pool.idle:  # a child may be taken before its thread wrote, and a jail in which that was seen is ended
             await engine.call("pay", {"amount": 1})
+            await engine.concluded()
         (seat,) = engine._pool.idle
         assert seat.spare is not None
         await seat.spare.ready.wait()
