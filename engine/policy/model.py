@@ -98,7 +98,7 @@ LOOSENINGS: Mapping[str, str] = MappingProxyType(
     {
         "host_mode_without_any_wall": "tool code runs as an ordinary process with all that the engine's user can do",
         "state_kept_in_snapshot": "what the tool did while it was imported is shared by all later calls of its worker",
-        "state_kept_warm": "each call finds what earlier calls left in the same process, whoever made them",
+        "state_kept_warm": "each call finds what earlier calls of the same tenant left in the same process",
         "worker_is_the_engines_user": "the worker keeps the engine's user id and what belongs to it",
         "host_processes_in_reach": "tool code sees the processes of the host and can signal some of them",
         "host_mounts_in_reach": "tool code stands in the mount tree of the host",
