@@ -60,10 +60,10 @@ async def test_calls_that_end_in_every_way_leave_nothing_between_them(engine: En
 
     await round_of_endings(0)
     own = psutil.Process()
-    before = (own.num_fds(), own.num_threads(), len(moments.Tree(engine).all()), len(kit.cgroups_of(engine.launcher_pid)))
+    before = (own.num_fds(), kit.Belongings.now().threads, len(moments.Tree(engine).all()), len(kit.cgroups_of(engine.launcher_pid)))
     for seed in range(1, 9):
         await round_of_endings(seed)
-    after = (own.num_fds(), own.num_threads(), len(moments.Tree(engine).all()), len(kit.cgroups_of(engine.launcher_pid)))
+    after = (own.num_fds(), kit.Belongings.now().threads, len(moments.Tree(engine).all()), len(kit.cgroups_of(engine.launcher_pid)))
     assert after == before
     assert kit.mounts_below(tmp_path / "state") == []
 
