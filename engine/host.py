@@ -290,6 +290,7 @@ class Engine:
         self._concluding += 1
         self._nursery.start_soon(self._conclude, conclusion)
 
+    @trio.lowlevel.enable_ki_protection  # an interrupt is for the program's own task
     async def _conclude(self, conclusion: Conclusion) -> None:
         try:
             await conclusion.run()
@@ -332,6 +333,7 @@ class Engine:
                 self._launcher = await Launcher.start()
             return self._launcher
 
+    @trio.lowlevel.enable_ki_protection  # an interrupt is for the program's own task
     async def _look_after_idle(self) -> None:
         upkeep = Upkeep(self._pool, lambda: private_bytes(self.launcher_pid))
         while True:
@@ -361,6 +363,7 @@ class Engine:
                     self._state.close()
 
 
+@trio.lowlevel.enable_ki_protection  # an interrupt is for the program's own task
 async def _shielded(task_status: trio.TaskStatus[trio.Nursery]) -> None:
     """Hold a nursery that is cancelled by the engine's end alone, in order; the block's body stands outside of it.
 

@@ -67,6 +67,7 @@ class Journal:
             self._problem = None  # of a refusal nothing is owed
         return self._problem is None
 
+    @trio.lowlevel.enable_ki_protection  # an interrupt is for the program's own task
     async def keep(self) -> None:
         """Write groups as they come, for as long as the engine lives."""
         while True:

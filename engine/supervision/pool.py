@@ -290,6 +290,7 @@ class Pool:
             start.scope.cancel()
         self._nursery.start_soon(self._start, start)
 
+    @trio.lowlevel.enable_ki_protection  # an interrupt is for the program's own task
     async def _start(self, start: Start) -> None:
         """Make the jail; who waits gets it, or what went wrong."""
         try:
@@ -337,12 +338,14 @@ class Pool:
         since, seat.taken_at = seat.taken_at, None
         self._nursery.start_soon(self._prepare, seat, spare, since)
 
+    @trio.lowlevel.enable_ki_protection  # an interrupt is for the program's own task
     async def _prepare(self, seat: Seat, spare: Spare, since: float | None) -> None:
         await spare.prepare()
         seat.failures = seat.failures + 1 if spare.verdict is not None else 0
         if since is not None:
             self.growth.was_away(seat.recipe.key, trio.current_time() - since)
 
+    @trio.lowlevel.enable_ki_protection  # an interrupt is for the program's own task
     async def _renew(self, seat: Seat) -> None:
         old, seat.spare = seat.spare, None
         try:
@@ -365,6 +368,7 @@ class Pool:
         if self._stock.end(seat):
             self._nursery.start_soon(self._end_quietly, seat)
 
+    @trio.lowlevel.enable_ki_protection  # an interrupt is for the program's own task
     async def _end_quietly(self, seat: Seat) -> None:
         try:
             await self._end(seat)

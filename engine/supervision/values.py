@@ -257,6 +257,7 @@ class Values:
         if self._unclean:
             raise HostError("engine_failed.not_clean", *self._unclean)
 
+    @trio.lowlevel.enable_ki_protection  # an interrupt is for the program's own task
     async def _through(self, order: _Order) -> None:
         """Run one order; whatever happens, ``over`` is set."""
         try:
