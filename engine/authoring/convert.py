@@ -9,6 +9,7 @@ Laws:
 3. What has no exact mapping refuses by path and type, never by value (tests/unit/test_convert.py).
 """
 
+import functools
 import typing
 from collections import abc
 from collections.abc import Mapping
@@ -21,6 +22,7 @@ from engine.errors import RequestError, ToolError
 DEPTH = 128  # containers around a value, itself included, as on the wire
 NODES = 1_000_000  # values in all, as on the wire
 _INT_MIN, _INT_MAX = -(1 << 63), (1 << 63) - 1
+_SCALARS = frozenset({str, int, float, bool})
 _PATH = 400  # characters of a path worth reading
 
 
@@ -169,6 +171,7 @@ def arguments_for(tool: Declared, arguments: Mapping[str, Any]) -> dict[str, Any
     fit the hint (the two then contradict each other).
     """
     hints = shapes.of_function(tool.function)
+    _fields_of.cache_clear()  # a name in a hint may be found now that was not there yet at the last call
     known = tool.declaration["input"].get("properties", {})
     made = {}
     for name, value in arguments.items():
@@ -183,6 +186,8 @@ def arguments_for(tool: Declared, arguments: Mapping[str, Any]) -> dict[str, Any
 
 def _build(hint: Any, value: Any, *, choosing: bool) -> Any:
     """The value as the hint says. ``choosing`` among alternatives, a scalar of another type is a misfit; else the schema has decided."""
+    if type(value) is hint and hint in _SCALARS:
+        return value  # most of what a large value holds
     origin = typing.get_origin(hint)
     arguments = typing.get_args(hint)
     if origin is typing.Annotated:
@@ -248,15 +253,25 @@ def _instance(hint: Any, value: Any, *, choosing: bool) -> Any:
         except ValueError:
             raise _Misfit(f"it takes what {hint.__name__} takes") from None
     if shapes.is_typed_dict(hint):
-        return _record(hint, shapes.typed_dict_fields(hint), value, dict)
+        return _record(hint, _fields_of(hint), value, dict)
     if shapes.is_dataclass(hint):
-        return _record(hint, shapes.dataclass_fields(hint, init_only=True), value, hint)
+        return _record(hint, _fields_of(hint), value, hint)
     if shapes.is_named_tuple(hint):
-        items = shapes.named_tuple_fields(hint)
+        items = _fields_of(hint)
         if type(value) is not list or len(value) != len(items):
             raise _Misfit(f"it takes a list of {len(items)} items")
         return hint(*(_build(one, item, choosing=choosing) for one, item in zip(items.values(), value, strict=True)))
     return _same(type(value) is hint, value, choosing, hint.__name__)
+
+
+@functools.cache
+def _fields_of(hint: Any) -> Any:
+    """What the fields of a class are said to hold: read once for all the records of a call."""
+    if shapes.is_typed_dict(hint):
+        return shapes.typed_dict_fields(hint)
+    if shapes.is_dataclass(hint):
+        return shapes.dataclass_fields(hint, init_only=True)
+    return shapes.named_tuple_fields(hint)
 
 
 def _record(hint: Any, fields: Mapping[str, shapes.Field], value: Any, build: Any) -> Any:

@@ -7,12 +7,14 @@ import decimal
 import enum
 import json
 import math
+import types
 from typing import Annotated, Any, Literal, NamedTuple, NotRequired, TypedDict
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from engine.authoring import hints as shapes
 from engine.authoring import schema
 from engine.authoring.canonical import canonical
 from engine.authoring.convert import NotData, arguments_for, to_data
@@ -195,6 +197,34 @@ def takes_model(model: Model) -> None:
 def test_keys_of_an_open_input_are_left_out() -> None:
     """An empty object stays open; what no parameter takes does not reach the function."""
     assert arguments_for(takes_nothing, {"reason": "why"}) == {}
+
+
+@pytest.mark.parametrize(
+    ("kind", "row", "reader"),
+    [
+        (Point, {"x": 1.5, "y": 2}, "dataclass_fields"),
+        (Options, {"depth": 1}, "typed_dict_fields"),
+        (Pair, [1, "a"], "named_tuple_fields"),
+    ],
+)
+def test_the_fields_of_a_class_are_read_once_for_all_its_records(monkeypatch: pytest.MonkeyPatch, kind: Any, row: Any, reader: str) -> None:
+    """However many there are in one call; another call reads them again, since a name may be found by then."""
+    read = getattr(shapes, reader)
+    asked: list[Any] = []
+
+    def counted(hint: Any, **more: Any) -> Any:
+        asked.append(hint)
+        return read(hint, **more)
+
+    def many(rows: Any) -> None:
+        """Take them all."""
+
+    many.__annotations__["rows"] = list[kind]
+    declared = types.SimpleNamespace(function=many, declaration={"input": {"properties": {"rows": {}}}})
+    monkeypatch.setattr(shapes, reader, counted)
+    for calls in (1, 2):
+        assert len(arguments_for(declared, {"rows": [row] * 20})["rows"]) == 20
+        assert asked == [kind] * calls
 
 
 @given(DATA)
