@@ -26,7 +26,6 @@ from engine.supervision import deadline, reaper
 from engine.supervision.pool import Pool, Seat
 from engine.supervision.pump import Closed, Pump
 from engine.supervision.spare import LEAVE_SECONDS, Recipe, failed
-from engine.supervision.stock import Claim
 from engine.supervision.values import Checked, Values
 from engine.wire import messages
 from engine.wire.framing import RemoteFault
@@ -122,19 +121,13 @@ class Call:
             self._settlement.settle("cancelled.shutdown", "the engine was closed while the call ran")
             return
         wall_ms = prepared.resolved.limits.wall_ms
-        if seat is None and not self._is_made(prepared.recipe):
+        if seat is None and not self._pool.making(prepared.recipe, depth=self._request.depth, tenant=self._request.tenant):
             self._settlement.settle("refused.busy", f"no worker became free within {wall_ms} ms")
         elif spare is None or not spare.ready.is_set():
             late = f"the worker was still starting after {wall_ms} ms: give the call more time, or have one wait for it with engine.warm"
             self._settlement.settle("limit_exceeded.wall", late)
         else:
             self._settlement.settle("limit_exceeded.wall", f"no answer within {wall_ms} ms")
-
-    def _is_made(self, recipe: Recipe) -> bool:
-        """Whether a worker was on its way for this call, which has left the line; else it stood there at a bound."""
-        claim = Claim(recipe.key, self._request.depth, self._request.tenant)
-        # the pool's own records: they are asked once the call is over, so that a call that is served pays nothing for it
-        return sum(start.claim == claim for start in self._pool._starts) > self._pool._line.count(claim)
 
     async def _steps(self, emit: Emit) -> None:
         conclusion, request = self._conclusion, self._request

@@ -81,8 +81,8 @@ def open_state(wanted: Path | None, policies: Path) -> State:
 def image_digest(facts: HostFacts) -> str:
     """Names the native image: the guest's and the launcher's program, the carried authoring files, the interpreter's version."""
     engine, images = Path(__file__).resolve().parent, data_dir("worker_images")
-    files = [*(images / "enter").glob("*.py"), *(images / "guest").glob("*.py"), *(engine / "authoring").glob("*.py")]
-    files += [engine / "__init__.py", engine / "errors.py"]
+    files = [file for part in ("enter", "guest", "rehearsal") for file in (images / part).glob("*.py")]
+    files += [*(engine / "authoring").glob("*.py"), engine / "__init__.py", engine / "errors.py"]
     total = hashlib.sha256(f"native {facts.python} {facts.machine}".encode())
     for file in sorted(files):
         total.update(f"\n{file.parent.name}/{file.name} {hashlib.sha256(file.read_bytes()).hexdigest()}".encode())

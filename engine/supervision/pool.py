@@ -58,6 +58,11 @@ class Pool:
         """Of a key: jails that are idle, and those that are lent or being made."""
         return len(self._stock.idle_of(key)), self._stock.held(key)
 
+    def making(self, recipe: Recipe, *, depth: int, tenant: str | None) -> bool:
+        """Whether a jail is on its way for a call that has just left the line; else it stood there at a bound."""
+        claim = Claim(recipe.key, depth, tenant)
+        return sum(start.claim == claim for start in self._starts) > self._line.count(claim)
+
     async def lease(self, recipe: Recipe, bounds: PoolBounds, *, depth: int = 0, tenant: str | None = None) -> Seat:
         """A jail of that key with a spare that is ready or on its way. Raises RequestError ``refused.busy``, HostError.
 
@@ -124,7 +129,7 @@ class Pool:
                 if self._closed:
                     raise RequestError("cancelled.shutdown", "the engine was closed while a worker was waited for")
             else:
-                raise RequestError("refused.busy", self._in_use(claim, bounds))
+                raise RequestError("refused.busy", self._stock.in_use(claim, bounds))
         for start in begun:
             await start.done.wait()
             if start.error is not None:
@@ -260,13 +265,8 @@ class Pool:
 
     def _busy(self, claim: Claim, bounds: PoolBounds) -> RequestError:
         waiting = sum(map(len, self._line.uncovered(claim.depth, self._stock.coming).values()))
-        return RequestError("refused.busy", f"{self._in_use(claim, bounds)}; calls in line: {waiting} of {bounds.queued} (pool.queued)")
-
-    def _in_use(self, claim: Claim, bounds: PoolBounds) -> str:
-        counts = (("jails", self._stock.used(claim, of_key=True), bounds.jails), ("total", self._stock.used(claim), bounds.total))
-        reached = ", ".join(f"{used} of {most} (pool.{name})" for name, used, most in counts if used >= most)
-        kept = "all but the last (pool.total), which is kept for a tenant that has none"
-        return f"workers in use: {reached or kept}"
+        used = self._stock.in_use(claim, bounds)
+        return RequestError("refused.busy", f"{used}; calls in line: {waiting} of {bounds.queued} (pool.queued)")
 
     def _begin(self, claim: Claim, recipe: Recipe, bounds: PoolBounds, *, ahead: bool) -> Start | None:
         """Begin a jail if there is room, or another key's idle one can go."""

@@ -126,6 +126,13 @@ class Stock:
         """How many are in use at a claim's depth, of its key or in all."""
         return self._used[(claim.depth, "key", claim.key) if of_key else claim.depth]
 
+    def in_use(self, claim: Claim, bounds: PoolBounds) -> str:
+        """Which bounds are reached, in words for who is refused."""
+        counts = (("jails", self.used(claim, of_key=True), bounds.jails), ("total", self.used(claim), bounds.total))
+        reached = ", ".join(f"{used} of {most} (pool.{name})" for name, used, most in counts if used >= most)
+        kept = "all but the last (pool.total), which is kept for a tenant that has none"
+        return f"workers in use: {reached or kept}"
+
     def changing(self) -> bool:
         """Whether some jail will be idle, or gone, in a moment."""
         return bool(self.starting or self.ending or len(self.lent) > self.running)

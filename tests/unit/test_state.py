@@ -199,7 +199,7 @@ class TestImage:
         engine = tmp_path / "engine"
         images = tmp_path / "worker_images"
         files = [engine / "__init__.py", engine / "errors.py", engine / "authoring" / "tool.py", images / "guest" / "main.py"]
-        files += [images / "enter" / "main.py", images / "README.md"]
+        files += [images / "enter" / "main.py", images / "rehearsal" / "sample.py", images / "README.md"]
         for file in files:
             file.parent.mkdir(parents=True, exist_ok=True)
             file.write_text("x")
