@@ -1,5 +1,6 @@
 """What all tests share: where the project lies, and an engine that must leave nothing behind."""
 
+import signal
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -7,6 +8,12 @@ import pytest
 
 from engine.host import Engine
 from tests import kit
+
+
+def pytest_configure() -> None:
+    """A shell ignores the interrupt for what it runs in the background, and the programs of tests would inherit that."""
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture(scope="session")

@@ -1,6 +1,5 @@
 """A session whose tool runs, and what it makes of the bytes that a hostile worker writes."""
 
-import time
 import tracemalloc
 from typing import Any
 
@@ -12,7 +11,6 @@ from engine.wire.session import Bounds, Session, State
 
 LONGEST = 4 << 20
 BOUNDS = Bounds(frame_bytes=LONGEST, result_bytes=LONGEST, events=100, event_bytes=64 << 20)
-AT_ONCE = 0.1  # seconds
 
 
 def running(bounds: Bounds = BOUNDS) -> Session:
@@ -46,20 +44,19 @@ def refusal(stream: bytes, bounds: Bounds = BOUNDS) -> str:
     return fault
 
 
-def cost(stream: bytes, bounds: Bounds = BOUNDS) -> tuple[str | None, float, int]:
-    """The fault of a stream, the seconds until it came, and the most memory that was taken on the way, the stream's own copy included."""
+def cost(stream: bytes, bounds: Bounds = BOUNDS) -> tuple[str | None, int]:
+    """The fault of a stream, and the most memory that was taken on the way, the stream's own copy included."""
     session, fault = running(bounds), None
     tracemalloc.start()
-    began = time.perf_counter()
     try:
         session.feed(stream)
         session.next()
     except RemoteFault as caught:
         fault = str(caught)
     finally:
-        seconds, taken = time.perf_counter() - began, tracemalloc.get_traced_memory()[1]
+        taken = tracemalloc.get_traced_memory()[1]
         tracemalloc.stop()
-    return fault, seconds, taken
+    return fault, taken
 
 
 def result(inside: bytes) -> bytes:

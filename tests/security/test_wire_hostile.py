@@ -4,7 +4,6 @@ import resource
 import struct
 import subprocess
 import sys
-import time
 
 import msgpack
 import pytest
@@ -12,7 +11,7 @@ import pytest
 from engine.wire.framing import frame
 from engine.wire.messages import Partial, Result
 from engine.wire.session import Bounds
-from tests.security.hostile_stream import AT_ONCE, LONGEST, answers, cost, refusal, result, value
+from tests.security.hostile_stream import LONGEST, answers, cost, refusal, result, value
 
 
 class TestLengths:
@@ -26,10 +25,9 @@ class TestLengths:
 
     @pytest.mark.parametrize("length", [LONGEST + 1, 1 << 31, (1 << 31) + 1, (1 << 32) - 1])
     def test_too_long(self, length: int) -> None:
-        """Refused from four bytes, at once, with nothing set aside."""
-        fault, seconds, taken = cost(length.to_bytes(4, "big"))
+        """Refused from four bytes, with nothing set aside."""
+        fault, taken = cost(length.to_bytes(4, "big"))
         assert fault == "violation.protocol: the worker sent a frame longer than its bound"
-        assert seconds < AT_ONCE
         assert taken < 16 << 10
 
     @pytest.mark.parametrize("length", [LONGEST - 1, LONGEST])
@@ -51,18 +49,16 @@ class TestPromises:
     @pytest.mark.parametrize("head", [b"\xdd", b"\xdf", b"\xdb", b"\xc6", b"\xc9"], ids=["array32", "map32", "str32", "bin32", "ext32"])
     @pytest.mark.parametrize("count", [1000, 1 << 20, 1 << 31, (1 << 32) - 2])
     def test_of_one_head(self, head: bytes, count: int) -> None:
-        """Refused at once, in little memory."""
-        fault, seconds, taken = cost(result(head + struct.pack(">I", count) + b"\x01\xc0"))
+        """Refused in little memory."""
+        fault, taken = cost(result(head + struct.pack(">I", count) + b"\x01\xc0"))
         assert fault == "violation.protocol: the worker sent a frame that does not decode (OutOfData)"
-        assert seconds < AT_ONCE
         assert taken < 64 << 10
 
     @pytest.mark.parametrize(("tail", "reason"), [(b"", "that does not decode (ValueError)"), (b"\x01\xc0", "with bytes after its value")])
     def test_of_the_longest_extension(self, tail: bytes, reason: str) -> None:
         """Length and type together are one more than 32 bits can hold, so that a decoder may see none; it is refused all the same."""
-        fault, seconds, taken = cost(result(b"\xc9\xff\xff\xff\xff" + tail))
+        fault, taken = cost(result(b"\xc9\xff\xff\xff\xff" + tail))
         assert fault == f"violation.protocol: the worker sent a frame {reason}"
-        assert seconds < AT_ONCE
         assert taken < 64 << 10
 
     @pytest.mark.parametrize(("head", "short"), [(b"\xdd", b"\x90"), (b"\xdf", b"\x80")], ids=["array32", "map32"])
@@ -71,9 +67,8 @@ class TestPromises:
         size = 1 << 20
         stream = result((head + struct.pack(">I", size - 6000) + (b"\xa1a" if head == b"\xdf" else b"")) * 800 + short * (size - 5000))
         before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-        fault, seconds, taken = cost(stream)
+        fault, taken = cost(stream)
         assert fault == "violation.protocol: the worker sent a frame that does not decode (OutOfData)"
-        assert seconds < AT_ONCE
         assert taken < 5 * size
         assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 8 << 10  # KiB
 
@@ -88,7 +83,7 @@ class TestPromises:
         """A value of one byte that costs seventy in memory: counted before it is built."""
         bounds = Bounds(frame_bytes=LONGEST, result_bytes=LONGEST, events=1, event_bytes=1, nodes=10_000)
         stream = result(b"\xdd" + struct.pack(">I", 100_000) + cheap * 100_000)
-        fault, _, taken = cost(stream, bounds)
+        fault, taken = cost(stream, bounds)
         assert fault == "violation.protocol: the worker sent more values than its bound"
         assert taken < 4 * len(stream)
         stream = result(b"\xdd" + struct.pack(">I", 10_000 - 1) + cheap * 9_999)
@@ -99,7 +94,7 @@ class TestPromises:
         """Bytes inside a binary that look like the head of a long text do not hide what follows."""
         bounds = Bounds(frame_bytes=LONGEST, result_bytes=LONGEST, events=1, event_bytes=1, nodes=10_000)
         count = 0x2DC6C0 - 2  # the false head's text would end where the frame ends
-        fault, _, taken = cost(result(b"\xdd" + struct.pack(">I", count + 1) + hiding + b"\x80" * count), bounds)
+        fault, taken = cost(result(b"\xdd" + struct.pack(">I", count + 1) + hiding + b"\x80" * count), bounds)
         assert taken < 4 * count
         assert fault == "violation.protocol: the worker sent a binary or extension type, which is not data"
 
@@ -112,10 +107,8 @@ class TestNesting:
     def test_beyond_the_decoder(self, head: bytes, depth: int) -> None:
         """Refused by the pass that builds nothing."""
         bounds = Bounds(frame_bytes=8 << 20, result_bytes=8 << 20, events=1, event_bytes=1)
-        began = time.perf_counter()
         line = "violation.protocol: the worker sent a frame that does not decode (StackError)"
         assert refusal(result(head * depth + b"\xc0"), bounds) == line
-        assert time.perf_counter() - began < AT_ONCE
 
     @pytest.mark.parametrize("head", [b"\x91", b"\x81\xa1a"], ids=["array", "map"])
     def test_beyond_the_bound(self, head: bytes) -> None:

@@ -150,9 +150,7 @@ def test_an_interrupted_part_is_asked_to_end_and_leaves_nothing(tmp_path: Path, 
     """It cleans up after itself, and the folder of its temporary files goes; the interrupt is raised again."""
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     mark = tmp_path / "mark"
-    # a shell starts what runs beside with the interrupt ignored, and so may this suite be
-    begun = "import pathlib, tempfile, signal\nsignal.signal(signal.SIGINT, signal.default_int_handler)\n"
-    begun += "tempfile.mkdtemp()\ntry:\n print(flush=True)\n signal.pause()\n"
+    begun = "import pathlib, tempfile, signal\ntempfile.mkdtemp()\ntry:\n print(flush=True)\n signal.pause()\n"
     body = f"{begun}finally: pathlib.Path({str(mark)!r}).touch()"
     waited = subprocess.Popen.communicate
 

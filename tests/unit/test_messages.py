@@ -1,7 +1,6 @@
 """Messages: fields, their types, and the closed set of data."""
 
 import dataclasses
-import time
 from typing import Any
 
 import msgpack
@@ -207,16 +206,15 @@ def test_subclasses_are_outside() -> None:
         assert data.outside([base()]) is None
 
 
-def test_a_value_that_holds_itself_is_outside_at_once() -> None:
+def test_a_value_that_holds_itself_is_outside() -> None:
     """Neither depth nor branching of a cycle costs more than the bounds."""
     chain: list[Any] = []
     chain.append(chain)
     assert data.outside([chain]) == "data nested deeper than its bound"
     fan: list[Any] = []
     fan.extend([fan] * 1000)
-    began = time.perf_counter()
+    # without the bound this would not come back: there are 1000 more at each of 128 levels
     assert data.outside([fan]) == "more values than its bound"
-    assert time.perf_counter() - began < 1
 
 
 @pytest.mark.parametrize("value", [b"x", {1: 1}, "\ud800", {"\ud800": 1}, 1 << 64, float("nan")])
