@@ -4,6 +4,7 @@ Its job: facts without names of hosts or paths; the calibration: a fixed piece o
 Not its job: judging any of it.
 """
 
+import functools
 import os
 import platform
 import statistics
@@ -14,6 +15,7 @@ from pathlib import Path
 PROJECT = Path(__file__).resolve().parents[1]
 _STEPS = 400_000  # long enough that others get their turns in between
 _TIMES = 3
+_IDLE_SECONDS = 0.2
 
 
 def calibration() -> float:
@@ -28,13 +30,37 @@ def calibration() -> float:
     return statistics.median(taken)
 
 
+@functools.cache
+def idle_cost() -> float:
+    """How many times longer a walk through 20 MB takes after 200 ms of idleness than right after another one; once a run.
+
+    Near 1 on most machines. Where the host takes memory away that was not used lately, as some virtual machines do, all that waits is
+    slow to wake: deadlines, calls that come now and then, first calls.
+    """
+    scattered = [bytearray(64) for _ in range(200_000)]
+    ratios = []
+    for _ in range(_TIMES):
+        _walk(scattered)
+        warm = _walk(scattered)
+        time.sleep(_IDLE_SECONDS)
+        ratios.append(_walk(scattered) / warm)
+    return round(statistics.median(ratios), 1)
+
+
+def _walk(through: list[bytearray]) -> int:
+    started = time.perf_counter_ns()
+    for one in through:
+        one[0] = 1
+    return time.perf_counter_ns() - started
+
+
 def load() -> float:
     """The load average of the last minute."""
     return os.getloadavg()[0]
 
 
 def facts(tree: Path = PROJECT) -> dict[str, str | int]:
-    """Processor, cores, memory, kernel, Python and the commit; no host name, no path."""
+    """Processor, cores, memory, kernel, Python, what idleness costs, and the commit; no host name, no path."""
     pages = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     return {
         "processor": _processor(),
@@ -43,6 +69,7 @@ def facts(tree: Path = PROJECT) -> dict[str, str | int]:
         "kernel": platform.release(),
         "python": platform.python_version(),
         "user": "root" if os.geteuid() == 0 else "ordinary user",
+        "idle_200_ms_cost": f"{idle_cost()}x",
         "commit": commit(tree),
     }
 
