@@ -303,11 +303,18 @@ async def test_words_of_progress_and_log_come_as_one_line(engine: Engine, tmp_pa
 
 
 EARLY = f"""
-import os, threading
+import os, sys, threading, time
 from engine import tool
 {moments.CALLED}
+def answer():
+    main, seen = threading.main_thread().ident, []
+    while len(seen) < 20 or seen[-1] != seen[-20]:  # until it stays where it is: it waits for the call
+        time.sleep(0.02)
+        frame = sys._current_frames()[main]
+        seen.append((frame.f_code.co_name, frame.f_lasti))
+    os.write(3, b"\\0\\0\\0\\3\\x92\\x17\\x07")
 if CALLED:
-    threading.Thread(target=os.write, args=(3, b"\\0\\0\\0\\3\\x92\\x17\\x07"), daemon=True).start()
+    threading.Thread(target=answer, daemon=True).start()
 
 @tool(description="answers before it is asked", effect="write")
 def pay(amount: int) -> int:
@@ -319,9 +326,7 @@ async def test_an_answer_to_a_call_that_was_not_made_yet_is_refused(engine: Engi
     """A thread of the import writes a whole Result of 7 while its child waits for the call."""
     with trio.fail_after(30):
         await engine.load(kit.write(tmp_path, EARLY))
-        while not engine._pool.idle:  # a child may be taken before its thread wrote, and a jail in which that was seen is ended
-            await engine.call("pay", {"amount": 1})
-            await engine.concluded()
+        await engine.warm("pay")  # no call before it: one whose child wrote early would end the jail
         (seat,) = engine._pool.idle
         assert seat.spare is not None
         await seat.spare.ready.wait()
