@@ -54,6 +54,7 @@ class Declaration:
     network: bool | tuple[str, ...]
     credentials: tuple[str, ...]
     environment: tuple[str, ...]
+    worker: str | None
     limits: Mapping[str, str | int]
     streams: bool
     context: str | None

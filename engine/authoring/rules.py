@@ -15,6 +15,7 @@ from engine.authoring.canonical import canonical
 from engine.authoring.strict import listed, quoted, schema_problems
 
 EFFECTS = ("read", "write", "idempotent", "external")
+WORKERS = ("native", "wasm")
 POLICIES = ("auto", "inline", "page", "compress", "exact_ccr")
 TIMEOUT_MS = 30_000
 INLINE_TOKENS = 1200
@@ -85,6 +86,11 @@ def _flag(value: Any) -> str | None:
 
 def _effect(value: Any) -> str | None:
     return None if type(value) is str and value in EFFECTS else "has no default: must be one of " + listed(EFFECTS)
+
+
+def _worker(value: Any) -> str | None:
+    known = value is None or (type(value) is str and value in WORKERS)
+    return None if known else f"must be None, or one of {listed(WORKERS)}"
 
 
 def _timeout(value: Any) -> str | None:
@@ -224,6 +230,7 @@ FIELDS: Mapping[str, Check] = {
     "network": _network,
     "credentials": _many(_capability, "names of capabilities", told=False),
     "environment": _many(_variable, "names of environment variables", told=False),
+    "worker": _worker,
     "limits": _limits,
     "streams": _flag,
     "context": _optional(_identifier),

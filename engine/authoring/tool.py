@@ -110,12 +110,13 @@ def tool(
     network: bool | Sequence[str] = False,
     credentials: Sequence[str] = (),
     environment: Sequence[str] = (),
+    worker: str | None = None,
     limits: Mapping[str, Any] | None = None,
 ) -> Callable[[Callable[P, R]], Tool[P, R]]:
     """Declare the function below as a tool. Schemas left out are derived from the type hints, the description from the docstring.
 
-    ``effect`` is read, write, idempotent or external. ``read_only`` left out means: effect read and not dangerous. Raises DeclarationError
-    (the author's fault) with one line for each problem, before anything runs.
+    ``effect`` is read, write, idempotent or external. ``read_only`` left out means: effect read and not dangerous. ``worker`` is native or
+    wasm when only that kind will do. Raises DeclarationError (the author's fault) with one line for each problem, before anything runs.
     """
     nested = _list(nested_tools)
     inferred = effect == "read" and dangerous is False
@@ -124,7 +125,7 @@ def tool(
     said |= {"allow_repeat": allow_repeat, "dangerous": dangerous, "read_only": inferred if read_only is None else read_only}
     said |= {"cacheable": cacheable, "open_world": open_world, "meta": _dict(meta or {})}
     said |= {"includes": _list(includes), "data": _list(data), "layers": _list(layers), "limits": _dict(limits or {})}
-    said |= {"network": _list(network), "credentials": _list(credentials), "environment": _list(environment)}
+    said |= {"network": _list(network), "credentials": _list(credentials), "environment": _list(environment), "worker": worker}
     said["nested_tools"] = [one.name if isinstance(one, Tool) else one for one in nested] if isinstance(nested, list) else nested
     if misplaced:
         _refuse(str(getattr(misplaced[0], "__name__", "?")), ["write @tool(effect=..., ...) with keywords: effect has no default"])

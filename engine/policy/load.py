@@ -32,6 +32,7 @@ from engine.policy.model import (
     PROTECTIONS,
     Freshness,
     Grants,
+    Kind,
     Mode,
     Permission,
     Policy,
@@ -43,8 +44,8 @@ from engine.policy.secrets import SHAPE_KINDS, DeniedNames, shape_problem
 _FILE_BYTES = 256 << 10  # a policy is written by hand; more is a mistake or an attack on the parser
 _CHAIN = 8
 _NAME = re.compile(r"[a-z][a-z0-9_-]{0,63}")
-_ENUMS: Mapping[str, type[Mode | Permission | Freshness]] = MappingProxyType(
-    {"mode": Mode, "permission": Permission, "freshness": Freshness}
+_ENUMS: Mapping[str, type[Mode | Permission | Freshness | Kind]] = MappingProxyType(
+    {"mode": Mode, "permission": Permission, "freshness": Freshness, "worker": Kind}
 )
 _SETS = ("layers", "credentials", "network", "effects")
 _MAPS = ("environment", "folders")
@@ -184,6 +185,7 @@ def _overlay(name: str, base: Policy, entries: Mapping[str, Mapping[str, Any]]) 
         loosenings=tuple(entries["loosenings"]),
         pool=dataclasses.replace(base.pool, **entries["pool"]),
         freshness=own.get("freshness", base.freshness),
+        worker=own.get("worker", base.worker),
         denied=base.denied,
     )
 
@@ -257,7 +259,7 @@ def _amount(key: str, value: object, parse: Callable[[object], int]) -> int:
         raise PolicyError("refused.policy", *(f"{key}: {line}" for line in error.lines)) from None
 
 
-def _member(key: str, value: object) -> Mode | Permission | Freshness:
+def _member(key: str, value: object) -> Mode | Permission | Freshness | Kind:
     members = [member.value for member in _ENUMS[key]]
     if not isinstance(value, str) or value not in members:
         raise PolicyError("refused.policy", f"{key}: {value!r} is unknown; allowed: {', '.join(members)}")

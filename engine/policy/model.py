@@ -57,6 +57,14 @@ class Freshness(enum.StrEnum):
     WARM = "warm"
 
 
+class Kind(enum.StrEnum):
+    """Which kind of worker runs a source: one of two walls, or the strongest that can serve it."""
+
+    AUTO = "auto"
+    NATIVE = "native"
+    WASM = "wasm"
+
+
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Protection:
     """A kernel feature relied on: the level ``required`` needs, the highest there is, the loosening below needed, the one at 0."""
@@ -293,6 +301,7 @@ class Policy:
     loosenings: tuple[str, ...]
     pool: Pool
     freshness: Freshness
+    worker: Kind = Kind.AUTO
     denied: DeniedNames = dataclasses.field(repr=False)
 
     def __post_init__(self) -> None:
@@ -320,6 +329,7 @@ class Policy:
             "mode": str(self.mode),
             "permission": str(self.permission),
             "freshness": str(self.freshness),
+            "worker": str(self.worker),
             "limits": {name: getattr(self.limits, name) for name in LIMIT_NAMES},
             "protections": dict(self.protections),
             "grants": self.grants.data(),

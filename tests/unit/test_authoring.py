@@ -91,6 +91,7 @@ def test_the_declaration_has_exactly_the_fields() -> None:
         "network": False,
         "credentials": [],
         "environment": [],
+        "worker": None,
         "limits": {},
         "streams": False,
         "context": None,

@@ -1,0 +1,110 @@
+"""The kinds of worker, the strongest first, and what each of them can serve.
+
+Its job: say what keeps a kind from running a source under a policy; choose one when nobody asked for one.
+Not its job: making workers (``native.py``), images (``engine/images``), what the caller, the policy or the declaration asks (they say it).
+Laws:
+1. A kind that somebody asked for is taken or refused by name, never replaced (tests/unit/test_kinds.py).
+2. With nobody asking, the strongest kind that can serve is taken, and what kept a stronger one from it is told (tests/unit/test_kinds.py).
+"""
+
+import dataclasses
+from collections.abc import Iterable, Mapping
+from types import MappingProxyType
+
+from engine.outcome import error_for
+from engine.policy.model import Freshness, Kind
+
+# what can be imported in the wasm guest and fails when it is used there: a source that imports it means to use it
+_USELESS_IN_WASM: Mapping[str, str] = MappingProxyType(
+    {
+        "_thread": "threads",
+        "concurrent": "threads",
+        "multiprocessing": "processes",
+        "pty": "processes",
+        "select": "sockets",
+        "selectors": "sockets",
+        "shutil": "files that are written",
+        "signal": "signals",
+        "socket": "sockets",
+        "socketserver": "sockets",
+        "subprocess": "processes",
+        "tempfile": "files that are written",
+        "threading": "threads",
+    }
+)
+_LEAST_MEMORY = 64 << 20  # the guest's interpreter with its standard library takes the first 40 MiB
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Image:
+    """What the wasm image on this machine holds: modules of its standard library and of its bundled packages. ``digest`` names it."""
+
+    name: str
+    digest: str
+    python: str
+    modules: frozenset[str]
+    packages: frozenset[str] = frozenset()
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Needs:
+    """What a source and its policy need of a worker. ``externals`` are imports that neither source, standard library nor layer holds."""
+
+    standard: frozenset[str]
+    externals: frozenset[str] = frozenset()
+    native_layers: tuple[str, ...] = ()
+    freshness: Freshness = Freshness.FRESH
+    folders: tuple[str, ...] = ()
+    memory_bytes: int = 256 << 20
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Choice:
+    """The kind that runs a source, and why that one, in words for a receipt."""
+
+    kind: Kind
+    why: str
+
+
+def choose(asked: Mapping[str, Kind], needs: Needs, image: Image | None) -> Choice:
+    """The kind for a source; ``asked`` is who asks for which: caller, policy, declaration.
+
+    Raises ``refused.worker_kind`` naming what is missing, or who asks for different kinds.
+    """
+    named = {who: kind for who, kind in asked.items() if kind is not Kind.AUTO}
+    if len({*named.values()}) > 1:
+        raise error_for("refused.worker_kind", "; ".join(f"the {who} asks for {kind}" for who, kind in named.items()))
+    if named:
+        kind = next(iter(named.values()))
+        if lines := problems(kind, needs, image):
+            raise error_for("refused.worker_kind", *(f"{kind} cannot serve this source: {line}" for line in lines))
+        return Choice(kind=kind, why=f"asked for by the {' and the '.join(named)}")
+    if lines := problems(Kind.WASM, needs, image) or doubts(needs):
+        return Choice(kind=Kind.NATIVE, why=f"wasm, which is stronger, cannot serve: {'; '.join(lines)}")
+    return Choice(kind=Kind.WASM, why="the strongest there is")
+
+
+def problems(kind: Kind, needs: Needs, image: Image | None) -> tuple[str, ...]:
+    """What keeps that kind from serving, a line each; empty when nothing does."""
+    if kind is Kind.NATIVE:
+        return ()  # what it lacks, a module in no layer, was told with its line in the source
+    if image is None:
+        return ("its image is not on this machine (stockade image build)",)
+    held = image.modules | image.packages
+    lines = [f"its image {image.name} has no module {name}" for name in sorted(_tops(needs.standard) - held)]
+    lines += [f"{name} is neither in a granted layer nor in its image {image.name}" for name in sorted(needs.externals - held)]
+    lines += [f"layer {name} holds native code" for name in needs.native_layers]
+    lines += [f"freshness {needs.freshness} is not there, every call is fresh"] if needs.freshness is not Freshness.FRESH else []
+    lines += [f"the granted folder {name} cannot be seen from there" for name in needs.folders]
+    lines += [f"it needs limits.memory of {_LEAST_MEMORY >> 20} MiB"] if needs.memory_bytes < _LEAST_MEMORY else []
+    return tuple(lines)
+
+
+def doubts(needs: Needs) -> tuple[str, ...]:
+    """What makes wasm the wrong kind to choose unasked: modules that are there, and fail when they are used."""
+    found = _tops(needs.standard) & _USELESS_IN_WASM.keys()
+    return tuple(f"the source imports {name}, and there are no {_USELESS_IN_WASM[name]}" for name in sorted(found))
+
+
+def _tops(names: Iterable[str]) -> frozenset[str]:
+    return frozenset(name.partition(".")[0] for name in names)
