@@ -124,6 +124,11 @@ def cgroups_of(launcher: int) -> list[str]:
     return found
 
 
+def members(cgroup: str) -> list[int]:
+    """The processes in a cgroup."""
+    return [int(pid) for pid in Path(cgroup, "cgroup.procs").read_text().split()]
+
+
 def mounts_below(folder: Path) -> list[str]:
     """Mounts of this process's namespace below a folder."""
     lines = Path("/proc/self/mountinfo").read_text().splitlines()

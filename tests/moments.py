@@ -89,17 +89,45 @@ async def taken(items: AsyncIterator[ToolOutput | Outcome]) -> tuple[list[ToolOu
 
 
 class Tree:
-    """The processes of an engine, seen from outside: launcher, and of each jail its monitor, its first process and its children."""
+    """The processes of an engine, seen from outside: launcher, and of each jail its monitor, its first process and its children.
+
+    A jail that was made ahead of any order is none yet.
+    """
 
     def __init__(self, engine: Engine) -> None:
         self.launcher = psutil.Process(engine.launcher_pid)
-        self.monitors = below([self.launcher])
+        self.monitors = ordered(below([self.launcher]))
         self.firsts = below(self.monitors)
         self.children = below(self.firsts)
 
     def all(self) -> list[psutil.Process]:
         """Every process below the supervisor."""
         return [self.launcher, *self.monitors, *self.firsts, *self.children]
+
+
+UNBOUND = "unbound-jail"  # as its processes are called; the monitor's name stays when it was bound
+
+
+def ordered(monitors: list[psutil.Process]) -> list[psutil.Process]:
+    """Those of the launcher's children that somebody ordered: all but the jail that was made ahead of its order."""
+    return [one for one in monitors if not all(_name(part) == UNBOUND for part in (one, *below([one])))]
+
+
+async def made_ahead(launcher: int) -> tuple[psutil.Process, psutil.Process]:
+    """Monitor and first process of the jail that waits to be ordered, as soon as there is one."""
+    with trio.fail_after(30):
+        while True:
+            monitors = below([psutil.Process(launcher)])
+            for monitor in set(monitors) - set(ordered(monitors)):
+                for first in below([monitor]):
+                    return monitor, first
+            await trio.sleep(0.001)
+
+
+def _name(one: psutil.Process) -> str:
+    with contextlib.suppress(psutil.NoSuchProcess):
+        return one.name()
+    return ""
 
 
 def below(processes: list[psutil.Process]) -> list[psutil.Process]:

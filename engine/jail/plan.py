@@ -89,6 +89,7 @@ def make(resolved: Resolved, facts: HostFacts, places: Places, content: Content)
     layers = tuple(f"/layers/{name}" for name, _ in content.layers) if walls else tuple(str(path) for _, path in content.layers)
     inside = facts.stdlib_inside if walls else facts.stdlib
     root = "/bundle" if walls else str(content.source)
+    shared = _shared_binds(facts, places) if walls else []
     order = {
         "walls": walls,
         "namespaces": _namespaces(resolved, facts) if walls else [],
@@ -97,15 +98,14 @@ def make(resolved: Resolved, facts: HostFacts, places: Places, content: Content)
         "gid": 1000,
         "mountpoint": str(places.mountpoint),
         "hostname": "jail",
-        "binds": _binds(resolved, facts, places, content) if walls else [],
+        "binds": [*shared, *_own_binds(resolved, content)] if walls else [],
+        "shared": len(shared),
         "devices": list(_DEVICES) if walls else [],
         "links": [list(link) for link in facts.links] if walls else [],
         "slots": {
             "count": 2 if walls else 0,
             "bytes": resolved.limits.scratch_bytes,
             "inodes": resolved.limits.scratch_inodes,
-            "uid": 1000,
-            "gid": 1000,
         },
         "scratch": "/tmp" if walls else str(places.scratch),  # noqa: S108 - the jail's own, a mount that nobody else sees
         "landlock": _landlock(resolved, facts, content),
@@ -150,7 +150,8 @@ def _namespaces(resolved: Resolved, facts: HostFacts) -> list[str]:
     return ["user", *names] if facts.way is Way.USER else names
 
 
-def _binds(resolved: Resolved, facts: HostFacts, places: Places, content: Content) -> list[list[str]]:
+def _shared_binds(facts: HostFacts, places: Places) -> list[list[str]]:
+    """What all jails of an engine show: the launcher binds them ahead of the order that says what a jail is for."""
     stdlib = Path(facts.stdlib)
     binds = [[facts.stdlib, facts.stdlib_inside, "folder"]]
     # security: without the covers the host's installed packages are readable beside the standard library
@@ -164,7 +165,11 @@ def _binds(resolved: Resolved, facts: HostFacts, places: Places, content: Conten
     binds.append([str(places.engine / "authoring"), "/guest/engine/authoring", "folder"])
     if Path("/usr/share/zoneinfo").is_dir():
         binds.append(["/usr/share/zoneinfo", "/usr/share/zoneinfo", "folder"])
-    binds.append([str(content.source), "/bundle", "folder"])
+    return binds
+
+
+def _own_binds(resolved: Resolved, content: Content) -> list[list[str]]:
+    binds = [[str(content.source), "/bundle", "folder"]]
     binds += [[str(path), f"/layers/{name}", "folder"] for name, path in content.layers]
     binds += [[_straight(name, path), f"/granted/{name}", "folder"] for name, path in sorted(resolved.folders.items())]
     return binds

@@ -138,7 +138,7 @@ async def test_a_failing_order_names_its_step_and_spoils_nothing() -> None:
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     async with running() as launcher:
         with ours, theirs:
-            plan = {"uids": ["/proc/nowhere", 1, 1], "slots": {}, "cgroup_limits": {}}
+            plan = {"walls": False, "uids": ["/proc/nowhere", 1, 1], "cgroup_limits": {}}
             with pytest.raises(HostError) as caught:
                 await launcher.order("jail", plan, theirs)
         assert (caught.value.code, caught.value.lines[0].split("'")[1]) == ("refused.start_failed", "claim a uid")

@@ -5,14 +5,13 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 
-import psutil
 import pytest
 import trio
 
 from engine.errors import EngineError
 from engine.host import Engine
 from engine.staging import layers
-from tests import kit, staged
+from tests import kit, moments, staged
 from tests.moments import living
 
 HEAD = 'from engine import tool\n\n@tool(effect="read", description="says it")\n'
@@ -245,7 +244,7 @@ class TestEndings:
         assert found == reason
         assert lines[0] == line or not line
         assert all("\n" not in text and "\x1b" not in text for text in lines)
-        assert living(psutil.Process(engine.launcher_pid).children(recursive=True)) == []
+        assert moments.Tree(engine).monitors == []
         assert (await engine.call("say", {})).reason == "refused.unknown_tool"
         assert (await kit.jailed(engine, tmp_path / "good", SAY + "'well'\n", "say")).value == "well"
 
@@ -280,19 +279,19 @@ class TestAgain:
     async def test_a_changed_source_gets_a_new_digest_and_a_new_worker(self, engine: Engine, tmp_path: Path) -> None:
         """The answer is the new one, the receipt names other bytes, and the worker of the old ones is gone."""
         first = await kit.jailed(engine, tmp_path, SAY + "'old'\n", "say")
-        workers = set(psutil.Process(engine.launcher_pid).children())
+        workers = moments.Tree(engine).monitors
         second = await kit.jailed(engine, tmp_path, SAY + "'new'\n", "say")
         assert (first.value, second.value) == ("old", "new")
         assert (await first.concluded())["digests"]["source"] != (await second.concluded())["digests"]["source"]
-        assert living(list(workers)) == []
+        assert living(workers) == []
 
     async def test_an_unchanged_source_keeps_its_digest_and_its_worker(self, engine: Engine, tmp_path: Path) -> None:
         """The control: the same bytes are the same bundle, served by the same worker."""
         first = await kit.jailed(engine, tmp_path, SAY + "'same'\n", "say")
-        workers = set(psutil.Process(engine.launcher_pid).children())
+        workers = moments.Tree(engine).monitors
         second = await kit.jailed(engine, tmp_path, SAY + "'same'\n", "say")
         assert (await first.concluded())["digests"]["source"] == (await second.concluded())["digests"]["source"]
-        assert set(psutil.Process(engine.launcher_pid).children()) == workers
+        assert moments.Tree(engine).monitors == workers
 
     async def test_a_change_on_disk_alone_changes_nothing(self, engine: Engine, tmp_path: Path) -> None:
         """What runs is what was loaded, until it is loaded again."""

@@ -57,6 +57,7 @@ async def test_calls_that_end_in_every_way_leave_nothing_between_them(engine: En
             for seat in engine._pool.idle:  # and all that we hold of it: its pidfd comes with its first byte
                 assert seat.spare is not None
                 await seat.spare.ready.wait()
+        await moments.made_ahead(engine.launcher_pid)  # with its cgroup
 
     await round_of_endings(0)
     own = psutil.Process()

@@ -213,6 +213,7 @@ async def main():
     folder = Path({folder!r})
     async with Engine(state_dir=folder / "state") as engine:
         async with moments.running(engine, folder / "source", {code!r}) as items:
+            await moments.made_ahead(engine.launcher_pid)
             below = [(one.pid, one.create_time()) for one in psutil.Process().children(recursive=True)]
             print(below, flush=True)
             sys.stdin.readline()
@@ -242,9 +243,11 @@ def started(folder: Path, *, code: str = HANG, then: str = "await moments.last(i
 
 
 def test_everything_dies_with_a_killed_supervisor(tmp_path: Path) -> None:
-    """SIGKILL in mid-call: launcher, monitor, first process, child, though each has another parent and another user."""
+    """SIGKILL in mid-call: launcher, monitor, first process, child, and the two of the jail that waits, though each has another parent and
+    another user.
+    """
     with started(tmp_path) as (program, below):
-        assert len(below) == 4
+        assert len(below) == 6
         program.kill()
         moments.wait_gone_sync(below)
 

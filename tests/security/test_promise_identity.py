@@ -17,7 +17,7 @@ import trio
 
 from engine.host import Engine
 from engine.policy.model import Freshness
-from tests import kit, levels
+from tests import kit, levels, moments
 from tests.attempts import given, source
 
 ROOT = os.geteuid() == 0
@@ -38,7 +38,7 @@ def below(pid: int) -> list[psutil.Process]:
     """Monitor, first process of the jail, its child: one line down from the launcher."""
     found = [psutil.Process(pid)]
     with contextlib.suppress(psutil.NoSuchProcess):  # it ends while it is looked at
-        while children := found[-1].children():
+        while children := moments.ordered(found[-1].children()):
             found.append(children[-1])
     return found[1:]
 
@@ -317,3 +317,28 @@ async def test_no_folder_is_open_to_climb_from(engine: Engine, tmp_path: Path) -
     assert outcome.value == {"above": denied, "far above": denied, "root": denied, "entered": denied, "from each": ["ENOTDIR"] * 4}
     bare = kit.bare(tmp_path / "bare", source(body), "attempt", given(), cwd=tmp_path).value
     assert [bare[name][0] for name in ("above", "far above", "root", "entered")] == ["done"] * 4
+
+
+def _sockets(pid: int) -> set[str]:
+    """The sockets that a process holds."""
+    held = {os.readlink(f"/proc/{pid}/fd/{name}") for name in os.listdir(f"/proc/{pid}/fd")}
+    return {one for one in held if one.startswith("socket:")}
+
+
+async def test_who_waits_to_be_ordered_holds_its_own_end_alone(engine: Engine, tmp_path: Path) -> None:
+    """The null device, one socket, its monitor's pipe and its two empty slots; the socket is nobody else's, and no jail has one of the
+    launcher's.
+    """
+    await engine.load(kit.write(tmp_path / "source", source("return 1")))
+    _, waiting = await moments.made_ahead(engine.launcher_pid)
+    held = [os.readlink(f"/proc/{waiting.pid}/fd/{name}") for name in sorted(os.listdir(f"/proc/{waiting.pid}/fd"), key=int)]
+    slots = os.path.join(engine._state.places.mountpoint, "tmp")
+    kinds = ["slot" if os.path.dirname(one) == slots else one.split(":")[0] for one in held]
+    assert kinds == [*["/dev/null"] * 3, "socket", "pipe", "slot", "slot"]
+    assert (await engine.call("attempt", given())).reason == "ok.done"
+    _, another = await moments.made_ahead(engine.launcher_pid)
+    launchers = _sockets(engine.launcher_pid)
+    assert len(launchers) == 2  # the supervisor's, and the other end of what waits now
+    jailed = moments.Tree(engine)
+    for one in (*jailed.monitors, *(jailed.firsts if os.geteuid() == 0 else [])):  # a locked process shows its descriptors to root alone
+        assert _sockets(one.pid) & (launchers | _sockets(another.pid)) == set()

@@ -34,6 +34,7 @@ def test_a_uid_is_free_when_nobody_of_its_jail_is_left(tmp_path: Path, monkeypat
     _, lock = slots.claim_uid(str(tmp_path), 70_000, 1)
     launcher = main.Launcher.__new__(main.Launcher)
     launcher._jails, launcher._numbers, launcher._lingering = {}, {}, [main.Jail([], lock)]
+    launcher._unbound = None
     adopted = [True, False]
     monkeypatch.setattr(launcher, "_end_adopted", lambda: adopted.pop(0))
     monkeypatch.setattr(os, "waitpid", nobody)

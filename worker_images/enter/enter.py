@@ -15,6 +15,8 @@ from enter import kernel
 from enter.kernel import Step
 
 Plan = dict[str, Any]
+_SLOT_STEP = "mount a scratch slot"
+_SLOT_FLAGS = kernel.MS_NOSUID | kernel.MS_NODEV | kernel.MS_NOEXEC
 
 
 def named(name: str, error: OSError) -> Step:
@@ -42,38 +44,53 @@ def leave_host(plan: Plan) -> None:
             kernel.unshare(name)
 
 
-def build_root(plan: Plan) -> list[int]:
-    """Steps 5-7, in the first process of the jail: a private root of read-only binds, then the old root is gone. The slots, open."""
+def start_root(plan: Plan) -> list[int]:
+    """Steps 5 and 6, as far as jails have them in common: a private root, what every jail shows, the slots. Those, open."""
     # 5. nothing that is mounted here reaches the host, nor the reverse
     kernel.mount("make mounts private", "none", "/", None, kernel.MS_REC | kernel.MS_PRIVATE)
     root = plan["mountpoint"]
     flags = kernel.MS_NOSUID | kernel.MS_NODEV
     kernel.mount("mount the root", "stockade", root, "tmpfs", flags, "size=1m,nr_inodes=1k,mode=0755")
+    if "uts" in plan["namespaces"]:  # security: as root, without one of its own, this would rename the host
+        kernel.set_hostname(plan["hostname"])
     # 6. what the plan lists, and nothing else
     try:
-        for source, target, kind in plan["binds"]:
+        for source, target, kind in plan["binds"][: plan["shared"]]:
             _bind(root, source, target, kind)
         for name in plan["devices"]:
             _device(root, name)
         for text, target in plan["links"]:
             os.makedirs(os.path.dirname(root + target), exist_ok=True)
             os.symlink(text, root + target)
-        scratch = [_slot(root + plan["scratch"], plan["slots"]) for _ in range(plan["slots"]["count"])]
+        return [_slot(root + plan["scratch"], plan) for _ in range(plan["slots"]["count"])]
+    except OSError as error:
+        raise named("build the root", error) from None
+
+
+def finish_root(plan: Plan) -> None:
+    """The rest of step 6, which is this jail's own, and step 7: the old root is gone."""
+    root = plan["mountpoint"]
+    try:
+        for source, target, kind in plan["binds"][plan["shared"] :]:
+            _bind(root, source, target, kind)
+        os.chdir(root)
     except OSError as error:
         raise named("build the root", error) from None
     # 7. turn over; the root itself becomes read-only, its mounts are already
-    os.chdir(root)
     kernel.pivot_here()
     kernel.mount_attributes("make the root read-only", "/", kernel.ATTR_RDONLY | kernel.ATTR_NOSUID | kernel.ATTR_NODEV, recursive=False)
-    if "uts" in plan["namespaces"]:  # security: as root, without one of its own, this would rename the host
-        kernel.set_hostname(plan["hostname"])
-    return scratch
+
+
+def resize_slots(plan: Plan, slots: list[int]) -> None:
+    """Give slots that were made ahead the size that this plan wants, while the host's /proc can be seen."""
+    for slot in slots:
+        # not by name, which nobody knows: by what is open
+        kernel.mount(_SLOT_STEP, "none", f"/proc/self/fd/{slot}", None, kernel.MS_REMOUNT | _SLOT_FLAGS, _slot_size(plan))
 
 
 def become_nobody(plan: Plan) -> None:
-    """Steps 8-10: the uid of this jail alone, no capabilities, nothing to gain by exec."""
-    # 8. as root: an unused uid; the bounding set must go before the right to change it does
-    kernel.drop_bounding_set()
+    """Steps 8-10: the uid of this jail alone, no capabilities, nothing to gain by exec; the bounding set was emptied before."""
+    # 8. as root: an unused uid
     try:
         if "user" not in plan["namespaces"]:
             os.setgroups([])
@@ -101,10 +118,13 @@ def rulesets(plan: Plan, scratch: list[int]) -> tuple[int, list[int]]:
     """Step 11: Landlock rulesets for the zygote and for each scratch slot, made while their paths can be opened."""
     rules = plan["landlock"]
     handled = (rules["files"], rules["network"], rules["scope"])
-    shared = [(path, rights) for path, rights in rules["paths"]]
-    slots = tuple((slot, rules["slot"]) for slot in scratch)
-    own = [kernel.landlock_ruleset(handled, shared, (slot,)) for slot in slots]
-    return kernel.landlock_ruleset(handled, shared, slots), own
+    shared = [(path, kernel.opened(path), rights) for path, rights in rules["paths"]]
+    slots = [("an open folder", slot, rules["slot"]) for slot in scratch]
+    own = [kernel.landlock_ruleset(handled, [slot, *shared]) for slot in slots]
+    ruleset = kernel.landlock_ruleset(handled, [*slots, *shared])
+    for _, descriptor, _ in shared:
+        os.close(descriptor)
+    return ruleset, own
 
 
 def lock(plan: Plan, ruleset: int) -> None:
@@ -141,15 +161,18 @@ def _device(root: str, name: str) -> None:
     kernel.mount_attributes(f"confine /dev/{name}", place, kernel.ATTR_RDONLY | kernel.ATTR_NOSUID | kernel.ATTR_NOEXEC, recursive=False)
 
 
-def _slot(folder: str, slots: dict[str, int]) -> int:
+def _slot(folder: str, plan: Plan) -> int:
     os.makedirs(folder, exist_ok=True)
     os.chdir(folder)
-    flags = kernel.MS_NOSUID | kernel.MS_NODEV | kernel.MS_NOEXEC
-    # one inode is the mount's own root, one the folder that a child is given
-    options = f"size={slots['bytes']},nr_inodes={slots['inodes'] + 2},mode=0700,uid={slots['uid']},gid={slots['gid']}"
     # security: Landlock leaves modes and times of a path to its owner, and children share one: whoever knows a slot's name could set its
     # sibling's. So nobody knows it: the zygote has descriptors, which a child closes, and a child asks the kernel where it is (getcwd)
-    return kernel.mount_unnamed("mount a scratch slot", "scratch", "tmpfs", flags, options)
+    options = f"{_slot_size(plan)},mode=0700,uid={plan['uid']},gid={plan['gid']}"
+    return kernel.mount_unnamed(_SLOT_STEP, "scratch", "tmpfs", _SLOT_FLAGS, options)
+
+
+def _slot_size(plan: Plan) -> str:
+    # one inode is the mount's own root, one the folder that a child is given
+    return f"size={plan['slots']['bytes']},nr_inodes={plan['slots']['inodes'] + 2}"
 
 
 def _write(step: str, path: str, text: str) -> None:

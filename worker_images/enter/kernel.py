@@ -23,10 +23,11 @@ NAMESPACES = {  # clone(2); the order in which they are made
     "network": 0x40000000,
     "mount": 0x00020000,
 }
-MS_NOSUID, MS_NODEV, MS_NOEXEC, MS_BIND, MS_REC, MS_PRIVATE = 2, 4, 8, 4096, 16384, 1 << 18  # mount(2)
+MS_NOSUID, MS_NODEV, MS_NOEXEC, MS_REMOUNT, MS_BIND, MS_REC, MS_PRIVATE = 2, 4, 8, 32, 4096, 16384, 1 << 18  # mount(2)
 ATTR_RDONLY, ATTR_NOSUID, ATTR_NODEV, ATTR_NOEXEC = 1, 2, 4, 8  # mount_setattr(2), Linux 5.12
 PR_SET_PDEATHSIG, PR_SET_DUMPABLE, PR_CAPBSET_DROP, PR_SET_SECUREBITS = 1, 4, 24, 28  # prctl(2)
 PR_SET_CHILD_SUBREAPER, PR_SET_NO_NEW_PRIVS, PR_CAP_AMBIENT, PR_CAP_AMBIENT_CLEAR_ALL = 36, 38, 47, 4
+_PR_SET_NAME, _PR_GET_NAME = 15, 16
 _SECUREBITS = 0x01 | 0x02 | 0x04 | 0x08 | 0x40 | 0x80  # NOROOT, NO_SETUID_FIXUP, NO_CAP_AMBIENT_RAISE, each locked
 _CAPABILITY_V3 = 0x20080522  # capset(2)
 _NR_MOUNT_SETATTR, _NR_LANDLOCK_CREATE, _NR_LANDLOCK_ADD, _NR_LANDLOCK_RESTRICT = 442, 444, 445, 446
@@ -69,6 +70,14 @@ def prctl(step: str, option: int, *arguments: int) -> int:
     """prctl(2)."""
     made = [ctypes.c_ulong(a) for a in (*arguments, 0, 0, 0, 0)[:4]]
     return _checked(_libc.prctl(ctypes.c_int(option), *made), step)
+
+
+def name_process(name: str) -> str:
+    """Have this process called so where processes are listed; the name that it had (PR_SET_NAME, at most 15 bytes)."""
+    before = ctypes.create_string_buffer(16)
+    _libc.prctl(ctypes.c_int(_PR_GET_NAME), before, 0, 0, 0)
+    _libc.prctl(ctypes.c_int(_PR_SET_NAME), ctypes.c_char_p(os.fsencode(name)), 0, 0, 0)
+    return os.fsdecode(before.value)
 
 
 def mount(step: str, source: str, target: str, kind: str | None, flags: int, data: str | None = None) -> None:
@@ -148,28 +157,25 @@ def landlock_abi() -> int:
     return max(int(found), 0)
 
 
-def landlock_ruleset(handled: tuple[int, int, int], rules: list[tuple[str, int]], folders: tuple[tuple[int, int], ...] = ()) -> int:
-    """A descriptor of a ruleset that handles (file system, network, scope) and allows each path, and each open folder, its rights."""
+def landlock_ruleset(handled: tuple[int, int, int], rules: Iterable[tuple[str, int, int]] = ()) -> int:
+    """A descriptor of a ruleset that handles (file system, network, scope) and allows each place, by name and open, its rights."""
     # the attribute's size grew with the ABI: older kernels refuse trailing bytes that are not zero, and take zeros
     record = b"".join(mask.to_bytes(8, "little") for mask in handled)
     size = 24 if handled[2] else 16 if handled[1] else 8
     ruleset = _call("create the Landlock ruleset", _NR_LANDLOCK_CREATE, ctypes.c_char_p(record), size, 0)
-    for folder, rights in folders:
-        _allow(ruleset, folder, rights, "Landlock rule for an open folder")
-    for path, rights in rules:
-        try:
-            descriptor = os.open(path, os.O_PATH | os.O_CLOEXEC)
-        except OSError as error:
-            raise Step(f"Landlock rule for {path}", error.errno or 0, error.strerror or "") from None
-        _allow(ruleset, descriptor, rights, f"Landlock rule for {path}")
-        os.close(descriptor)
+    path_beneath = 1
+    for name, descriptor, rights in rules:
+        rule = rights.to_bytes(8, "little") + descriptor.to_bytes(4, "little")
+        _call(f"Landlock rule for {name}", _NR_LANDLOCK_ADD, ruleset, path_beneath, ctypes.c_char_p(rule), 0)
     return ruleset
 
 
-def _allow(ruleset: int, descriptor: int, rights: int, step: str) -> None:
-    path_beneath = 1
-    rule = rights.to_bytes(8, "little") + descriptor.to_bytes(4, "little")
-    _call(step, _NR_LANDLOCK_ADD, ruleset, path_beneath, ctypes.c_char_p(rule), 0)
+def opened(path: str) -> int:
+    """A descriptor for a Landlock rule. Raises Step."""
+    try:
+        return os.open(path, os.O_PATH | os.O_CLOEXEC)
+    except OSError as error:
+        raise Step(f"Landlock rule for {path}", error.errno or 0, error.strerror or "") from None
 
 
 def landlock_enter(ruleset: int) -> None:

@@ -41,6 +41,7 @@ def _leave(details: dict[str, Any], *names: str) -> None:
 
 
 def _nobody(details: dict[str, Any]) -> None:
+    kernel.drop_bounding_set()
     enter.become_nobody({"namespaces": ["user"] if details["user"] else [], "uid": details["uid"], "gid": details["gid"]})
 
 
@@ -116,13 +117,15 @@ def _private_root(details: dict[str, Any]) -> Found:
     empty = {
         "mountpoint": details["mountpoint"],
         "binds": [],
+        "shared": 0,
         "devices": [],
         "links": [],
         "slots": {"count": 0},
         "namespaces": ["uts"],
         "hostname": "probe",
     }
-    enter.build_root(empty)
+    enter.start_root(empty)
+    enter.finish_root(empty)
     seen = os.listdir("/")
     try:
         os.mkdir("/new")
@@ -164,7 +167,7 @@ def _landlock(details: dict[str, Any]) -> Found:
         return 0, "the kernel has no Landlock, or does not run it"
     kernel.prctl("set no_new_privs", kernel.PR_SET_NO_NEW_PRIVS, 1)
     os.kill(os.getppid(), 0)  # it must work before, or its refusal says nothing
-    ruleset = kernel.landlock_ruleset(tuple(details["landlock"]), [])
+    ruleset = kernel.landlock_ruleset(tuple(details["landlock"]))
     kernel.landlock_enter(ruleset)
     try:
         os.listdir("/")
@@ -243,7 +246,7 @@ def _in_cgroup(controller: str, limit: int, act: Callable[[], int]) -> int | Non
     folders = slots.find_cgroups()
     if controller not in folders:
         return None
-    made = slots.make_cgroups({controller: folders[controller]}, {controller: limit}, 0)
+    made = slots.make_cgroups(folders, {controller: limit}, "0")
 
     def inside() -> int:
         for place, _ in made:

@@ -13,6 +13,7 @@ import os
 import sys
 import types
 from collections.abc import Callable
+from importlib.machinery import FileFinder, PathFinder
 from typing import Any
 
 from enter import rehearsal
@@ -100,6 +101,16 @@ class Runtime:
         sys.path[:] = path
         sys.path_importer_cache.clear()
         _settle(PYTHON_ROOT if walls else self._prefix)
+
+
+def look_ahead(root: str, path: list[str]) -> None:
+    """Look through folders of the interpreter's path while they lie below a root that is not turned over yet: they stay the same ones."""
+    for place in path:
+        PathFinder.find_spec("no module has this name", [root + place])
+        finder = sys.path_importer_cache.pop(root + place)
+        if isinstance(finder, FileFinder):
+            finder.path = place
+            sys.path_importer_cache[place] = finder
 
 
 def inside_stdlib() -> str:

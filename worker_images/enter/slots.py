@@ -58,21 +58,35 @@ def find_cgroups() -> dict[str, str]:
     return found
 
 
-def make_cgroups(folders: dict[str, str], limits: dict[str, int], number: int) -> list[tuple[str, int]]:
+def make_cgroups(folders: dict[str, str], limits: dict[str, int], name: str) -> list[tuple[str, int]]:
     """One cgroup per folder with its limit set, each with the descriptor that owns it. Raises Step."""
     made: dict[str, int] = {}
     try:
-        for name in sorted(limits):
-            place = f"{folders[name]}/{_PREFIX}{os.getpid()}-{number}"
+        for controller in sorted(limits):
+            place = f"{folders[controller]}/{_PREFIX}{os.getpid()}-{name}"
             if place not in made:
                 made[place] = _owned(place)
-            file = _V1[name] if os.path.exists(f"{place}/{_V1[name]}") else _V2[name]
-            with open(f"{place}/{file}", "w") as limit:
-                limit.write(str(limits[name]))
+        limit_cgroups(list(made.items()), limits)
     except OSError as error:
         give_back(list(made.items()))
         raise Step("make the cgroups", error.errno or 0, error.strerror or "") from None
     return list(made.items())
+
+
+def limit_cgroups(cgroups: list[tuple[str, int]], limits: dict[str, int]) -> None:
+    """Set each limit in that one of the cgroups which has it. Raises OSError."""
+    for name, amount in limits.items():
+        for place, _ in cgroups:
+            files = [file for file in {_V1[name], _V2[name]} if os.path.exists(f"{place}/{file}")]
+            if files:
+                break
+        else:  # security: what is not limited must not be reported as limited
+            raise FileNotFoundError(errno.ENOENT, f"none of them limits {name}")
+        descriptor = os.open(f"{place}/{files[0]}", os.O_WRONLY | os.O_CLOEXEC)
+        try:
+            os.write(descriptor, str(amount).encode())
+        finally:
+            os.close(descriptor)
 
 
 def _owned(place: str) -> int:

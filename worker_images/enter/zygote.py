@@ -268,7 +268,7 @@ def lock_parser(details: dict[str, Any], launcher: int) -> None:
     for name, value in ((resource.RLIMIT_CPU, details["cpu_s"]), (resource.RLIMIT_AS, details["address_bytes"]), (resource.RLIMIT_CORE, 0)):
         resource.setrlimit(name, (value, value))
     if sum(details["landlock"]):
-        ruleset = kernel.landlock_ruleset(tuple(details["landlock"]), [])
+        ruleset = kernel.landlock_ruleset(tuple(details["landlock"]))
         kernel.landlock_enter(ruleset)
         os.close(ruleset)
     kernel.seccomp(bytes.fromhex(details["filter"]))
