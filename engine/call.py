@@ -21,7 +21,7 @@ from engine import errors, spelling
 from engine.concluding import Conclusion
 from engine.events import LogRecord, PartialResult, Progress, ToolEvent, ToolOutput
 from engine.outcome import Outcome
-from engine.preparing import LoadedTool, Preparation
+from engine.preparing import LoadedTool, Preparation, Prepared
 from engine.supervision import deadline, reaper
 from engine.supervision.pool import Pool, Seat
 from engine.supervision.pump import Closed, Pump
@@ -76,12 +76,13 @@ class Call:
         self._preparation, self._pool, self._host_calls = preparation, pool, host_calls
         self._conclusion, self._settlement, self._values = conclusion, conclusion.settlement, values
         self._shutdown = False
-        self._scope = trio.CancelScope()
+        self._scope: trio.CancelScope | None = None  # around all that it waits for
 
     def shut_down(self) -> None:
         """End it because the engine closes."""
         self._shutdown = True
-        self._scope.cancel()
+        if self._scope is not None:
+            self._scope.cancel()
 
     async def run(self, emit: Emit, later: Callable[[Conclusion], None]) -> Outcome:
         """The outcome. What an ok one does not wait for is handed to ``later``; cancellation passes through, after all of it is done."""
@@ -101,8 +102,9 @@ class Call:
     async def _judged(self, emit: Emit) -> None:
         """Come to a verdict. Cancellation, an interrupt and bugs pass through, with the verdict settled."""
         try:
-            with self._scope:
-                await self._steps(emit)
+            arguments, prepared = self._prepared()
+            with trio.CancelScope(deadline=deadline.after(self._conclusion.started, prepared.resolved.limits.wall_ms)) as self._scope:
+                await self._steps(arguments, prepared, emit)
             if self._scope.cancelled_caught:
                 self._settle_cut()
         except (trio.Cancelled, trio.BrokenResourceError, KeyboardInterrupt):  # the second: nobody takes what the tool shows any more
@@ -129,14 +131,18 @@ class Call:
         else:
             self._settlement.settle("limit_exceeded.wall", f"no answer within {wall_ms} ms")
 
-    async def _steps(self, emit: Emit) -> None:
+    def _prepared(self) -> tuple[messages.Packed, Prepared]:
+        """All that stands before a worker; what it takes is the call's own time."""
         conclusion, request = self._conclusion, self._request
         conclusion.require()
-        began = trio.current_time()  # before the arguments are looked at: what that takes is the call's own time
         arguments = self._tool.checked_arguments(request.arguments, nested=request.depth > 0)
         prepared = conclusion.prepared = self._preparation.prepare(self._tool, request)
-        self._scope.deadline = deadline.after(prepared.resolved.limits.wall_ms) - (trio.current_time() - began)
-        seat = conclusion.seat = await self._pool.lease(prepared.recipe, prepared.resolved.pool, depth=request.depth, tenant=request.tenant)
+        return arguments, prepared
+
+    async def _steps(self, arguments: messages.Packed, prepared: Prepared, emit: Emit) -> None:
+        request, pool = self._request, prepared.resolved.pool
+        seat = await self._pool.lease(prepared.recipe, pool, depth=request.depth, tenant=request.tenant)
+        self._conclusion.seat = seat
         pump = await self._ready(seat)
         if pump is not None:
             await self._talk(pump, prepared.recipe, arguments, emit)

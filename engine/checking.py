@@ -11,11 +11,11 @@ Laws:
 5. What patterns can cost is estimated like other work; more of it is taken in the process for large values (tests/unit/test_matching.py).
 """
 
+import functools
 import json
 import math
 import re
 from collections.abc import Iterator, Mapping
-from itertools import chain
 from typing import Any, NoReturn
 
 import jsonschema_rs
@@ -37,6 +37,7 @@ _STATES = 4_000_000  # of patterns, for a value that is checked on the event loo
 _STATES_ASIDE = 400_000_000  # the same in a process that has nothing else to do
 _TELLING_STATES = 1_000_000  # the same for finding all errors: it matches anew
 _LINES = 20  # problems told at once
+_SHAPES = 64  # of values whose work is remembered, each at most DEPTH + 1 numbers: those of one tool are much alike
 
 
 class Checker:
@@ -48,6 +49,7 @@ class Checker:
         if lines:
             raise DeclarationError(*lines)
         self._expansion = Expansion(self._schema)
+        self._applications = functools.lru_cache(maxsize=_SHAPES)(self._expansion.applications)
         self.text = canonical(self._schema).decode("utf-8")  # what another process makes the same checker from
         self._matching = Matching.of(self._schema, self.text)
         self._has_alternatives = '"anyOf"' in self.text or '"oneOf"' in self.text
@@ -88,7 +90,7 @@ class Checker:
 
     def _problems(self, value: object, counts: list[int], *, aside: bool = False) -> tuple[str, ...]:
         # security: overlapping alternatives multiply with each level, so a few bytes could hold the host for ever
-        if self._expansion.applications(counts, remembered=True) > _BUDGET:
+        if self._applications(tuple(counts), remembered=True) > _BUDGET:
             return ("$: too large or too deep for a schema whose alternatives overlap: send less",)
         # security: a pattern of a few bytes has thousands of states, and each byte of a text goes through all of them
         if self._matching is not None and self._matching.states(value) > (_STATES_ASIDE if aside else _STATES):
@@ -163,9 +165,14 @@ def _counts(value: object) -> list[int]:
     counts: list[int] = []
     while level:
         counts.append(len(level))
-        objects = (item for item in level if type(item) is dict)
-        arrays = (item for item in level if type(item) is list)
-        level = [*chain.from_iterable(map(dict.values, objects)), *chain.from_iterable(arrays)]
+        below: list[Any] = []
+        for item in level:
+            kind = type(item)
+            if kind is dict:
+                below += item.values()
+            elif kind is list:
+                below += item
+        level = below
     return counts
 
 

@@ -10,7 +10,6 @@ Laws:
 4. Usage is of this call alone and by the kernel's word, or it is not told (tests/contract/test_freshness.py).
 """
 
-import dataclasses
 from collections.abc import Awaitable, Callable, Mapping
 from types import MappingProxyType
 from typing import Any
@@ -22,7 +21,7 @@ from engine.outcome import Outcome, Settlement, Usage, Verdict
 from engine.policy.model import Freshness
 from engine.preparing import LoadedTool, Prepared
 from engine.results.journal import Journal, Line
-from engine.results.receipts import Happened, Setting, receipt
+from engine.results.receipts import Happened, read, receipt
 from engine.supervision import reaper, warm
 from engine.supervision.pool import Pool, Seat
 from engine.supervision.pump import Pump
@@ -49,7 +48,6 @@ class Conclusion:
         self._goes_on: bool | None = None  # whether the child does, to its next call; None before it is decided
         self._violations: list[str] = []
         self._done = trio.Event()
-        self._receipt: Mapping[str, Any] = MappingProxyType({})
         self._line: Line | None = None
         self._problem: errors.EngineError | None = None
 
@@ -96,11 +94,12 @@ class Conclusion:
         await self._done.wait()
         if self._problem is not None:
             raise self._problem
-        if self._line is not None and not self._line.written:
+        if self._line is None:
+            return MappingProxyType({})
+        if not self._line.written:
             self._journal.flush()
-            if not self._line.written:
-                return MappingProxyType({**self._receipt, "journal": "owed"})
-        return self._receipt
+        made = read(self._line.data)
+        return made if self._line.written else MappingProxyType({**made, "journal": "owed"})
 
     def outcome(self) -> Outcome:
         """What the caller gets."""
@@ -174,13 +173,14 @@ class Conclusion:
         happened = Happened(
             verdict=verdict,
             usage=self._usage(),
-            worker={"kind": "native", "started": self.seat is not None, **(prepared.worker if prepared else {})},
-            enforced=self.seat.jail.enforced if self.seat else {},
+            started=self.seat is not None,
+            enforced=self.seat.enforced if self.seat else b"{}",
             violations=tuple(self._violations),
             result=self.digest if verdict.code == "ok.done" else None,
         )
-        self._receipt = receipt(self._setting(), happened, self._journal.kind)
-        self._line = self._journal.append(self._receipt, ran=self.seat is not None)
+        setting = prepared.setting if prepared else None
+        made = receipt(setting or self._tool.setting(self._tenant), happened, self._journal.kind)
+        self._line = self._journal.append(made, ran=self.seat is not None)
         if verdict.code != "ok.done":
             self._journal.flush()  # somebody may look into it now
 
@@ -197,13 +197,6 @@ class Conclusion:
         if freshness is Freshness.WARM:  # the end tells of all the calls of this process
             return round(max(0.0, end.cpu_ms - (self.spare.used if self.spare else 0.0) * 1000), 3), None
         return end.cpu_ms, end.peak_rss_kib * 1024
-
-    def _setting(self) -> Setting:
-        setting = self._tool.setting(self._tenant)
-        if self.prepared is None:
-            return setting
-        plan, limits = self.prepared.recipe.plan, self.prepared.resolved.limits
-        return dataclasses.replace(setting, policy=self.prepared.policy, limits=limits, means=plan.means)
 
 
 def _traffic(pump: Pump) -> dict[str, int]:

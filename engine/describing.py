@@ -17,7 +17,8 @@ from engine.errors import EngineError
 from engine.outcome import Usage, Verdict, error_for
 from engine.preparing import Loaded, Prepared
 from engine.results.journal import Journal
-from engine.results.receipts import Happened, Setting, receipt
+from engine.results.receipts import Happened, Setting, read, receipt
+from engine.spelling import spelled
 from engine.supervision.pool import Pool, Seat
 from engine.supervision.pump import Closed, Pump
 from engine.supervision.reaper import reap, why_closed
@@ -123,17 +124,18 @@ def _receipt(
         policy=prepared.policy,
         limits=prepared.resolved.limits,
         means=prepared.recipe.plan.means,
+        worker=prepared.worker,
     )
     happened = Happened(
         verdict=Verdict(code=code, lines=(line,) if line else ()),
         usage=Usage(wall_ms=round(wall_ms, 3), cpu_ms=end.cpu_ms if end else None, peak_rss_bytes=peak, **found.usage),
-        worker={"kind": "native", "started": True, **prepared.worker},
-        enforced=enforced,
+        started=True,
+        enforced=spelled(dict(enforced)),
     )
     made = receipt(setting, happened, journal.kind)
     journal.append(made, ran=True)
     journal.flush()
-    return made
+    return read(made)
 
 
 def _refusal(found: Described) -> EngineError:

@@ -10,14 +10,11 @@ Laws:
 """
 
 import os
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 import trio
 
 from engine.errors import HostError
-from engine.spelling import spelled
 
 _GROUP_SECONDS = 0.03  # receipts that come within it are one write
 
@@ -49,9 +46,9 @@ class Journal:
         if self._problem is not None and not self.flush():
             raise HostError("refused.storage", f"{len(self._waiting)} receipts of earlier calls are not in the journal: {self._problem}")
 
-    def append(self, made: Mapping[str, Any], *, ran: bool) -> Line:
+    def append(self, made: bytes, *, ran: bool) -> Line:
         """Take one receipt to be written with the next group."""
-        line = Line(spelled(dict(made)) + b"\n", ran=ran)
+        line = Line(made + b"\n", ran=ran)
         self._waiting.append(line)
         self._some.set()
         return line

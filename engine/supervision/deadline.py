@@ -6,11 +6,9 @@ Laws:
 1. A deadline is absolute: reading, writing and waiting do not move it (tests/contract/test_endings.py).
 """
 
-import trio
-
 GRACE_SECONDS = 2.0  # from a kill until its effect must have been seen; a SIGKILL takes about 2 ms
 
 
-def after(wall_ms: int) -> float:
-    """The deadline, on trio's clock in seconds, of a call that starts now."""
-    return trio.current_time() + wall_ms / 1000
+def after(started: float, wall_ms: int) -> float:
+    """The deadline of a call that started then, on trio's clock in seconds."""
+    return started + wall_ms / 1000

@@ -32,9 +32,9 @@ class Measured:
         return self.bytes + each * max(1, living + 1 - self.jails) <= budget
 
 
-async def private_bytes(launcher: int) -> int:
-    """Private bytes of all processes below that one, itself left out; 0 when it is gone."""
-    total, waiting = 0, _children(launcher)
+async def private_bytes(*above: int) -> int:
+    """Private bytes of all processes below these, themselves left out; 0 for one that is gone."""
+    total, waiting = 0, [child for pid in above for child in _children(pid)]
     while waiting:
         pid = waiting.pop()
         total += _private(pid)

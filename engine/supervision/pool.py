@@ -34,7 +34,7 @@ _FAILURES = 3  # spares in a row that did not come up; then none is made until a
 class Pool:
     """All jails of one engine. ``nursery`` owns the spares and jails on their way."""
 
-    def __init__(self, nursery: trio.Nursery, launcher: Callable[[], Awaitable[Launcher]]) -> None:
+    def __init__(self, nursery: trio.Nursery, launcher: Callable[[Recipe], Awaitable[Launcher]]) -> None:
         self._nursery, self._launcher = nursery, launcher
         self._stock, self._line = Stock(), Line()
         self.growth = Growth(self._stock, self._ahead)
@@ -226,7 +226,7 @@ class Pool:
 
     def _serve(self) -> None:
         """Give those in line what there is, one tenant after the other, until there is nothing more for anybody."""
-        given = True
+        given = bool(self._line)
         while given:
             given = False
             for firsts in self._line.turns():
@@ -297,7 +297,7 @@ class Pool:
             with start.scope:
                 if start.victim is not None:
                     await self._end_quietly(start.victim)
-                jail = await Jail.start(await self._launcher(), start.recipe.plan, seconds=start.recipe.start_ms / 1000)
+                jail = await Jail.start(await self._launcher(start.recipe), start.recipe.plan, seconds=start.recipe.start_ms / 1000)
                 start.seat = Seat(jail, start.recipe, start.bounds, start.claim)
         except Exception as error:  # raised where somebody waits for it: a bug of ours too belongs to a call, not to all of them
             start.error = error
@@ -343,7 +343,7 @@ class Pool:
         await spare.prepare()
         seat.failures = seat.failures + 1 if spare.verdict is not None else 0
         if since is not None:
-            self.growth.was_away(seat.recipe.key, trio.current_time() - since)
+            self.growth.was_away(seat.recipe.key, spare.ready_at - since)
 
     @trio.lowlevel.enable_ki_protection  # an interrupt is for the program's own task
     async def _renew(self, seat: Seat) -> None:

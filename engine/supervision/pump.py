@@ -14,7 +14,7 @@ from collections.abc import Callable, Collection
 import trio
 
 from engine.wire.framing import RemoteFault
-from engine.wire.messages import FromWorker, ToWorker
+from engine.wire.messages import EncodedInit, FromWorker, ToWorker
 from engine.wire.session import Bounds, Large, Session, State
 from engine.worker.base import Child
 
@@ -69,13 +69,15 @@ class Pump:
         self.captured = captured or {name: Capture(log_bytes) for name in ("stdout", "stderr")}
         self.request_bytes = 0
         self._closed = False
-        self._owes_a_turn = True
+        self._owes_a_turn = False
+        self._asked = False  # and not looked since
         self.alone: Callable[[], bool] = _never  # says whether this is the only call under way
 
-    async def send(self, message: ToWorker) -> None:
+    async def send(self, message: ToWorker | EncodedInit) -> None:
         """Write one message. That the child is gone is told by ``next``, after what it had still said."""
         data = self.session.send(message)
         self.request_bytes += len(data)
+        self._asked = True
         try:
             await self._child.write(data)
         except BrokenPipeError:
@@ -98,7 +100,9 @@ class Pump:
 
     def again(self) -> "Pump":
         """The pump of the child's next call: what it sends and prints from now on belongs to that one."""
-        return Pump(self._child, self.session.again(), self.captured["stdout"].cap)
+        following = Pump(self._child, self.session.again(), self.captured["stdout"].cap)
+        following._owes_a_turn = self._owes_a_turn
+        return following
 
     def quiet(self) -> bool:
         """Whether the child has answered and is there, without a byte past its answer so far."""
@@ -110,22 +114,23 @@ class Pump:
         if self._owes_a_turn:
             await trio.lowlevel.checkpoint()
         self._owes_a_turn = True
-        while True:
-            message = self.session.next_or_large()
-            if message is not None:
-                if self.session.state is State.ANSWERED:
-                    self.take_outputs()  # what it printed before its answer is bounded, however the reads fell
-                return message
-            if not self._read(self._child.ready(self._moment())):
+        while (message := self.session.next_or_large()) is None:
+            while not self._read(self._look()):
                 if self._closed:
                     raise Closed(self.session.eof())
                 await self._child.wait()
                 self._owes_a_turn = False
+        if self.session.state is State.ANSWERED:
+            self.take_outputs()  # what it printed before its answer is bounded, however the reads fell
+        return message
 
-    def _moment(self) -> float:
-        """How long to wait for the child without the event loop: a moment once a call, when nobody else waits; else not at all."""
+    def _look(self) -> Collection[str]:
+        """Which descriptors have something. Once a call, when nobody else waits, the child is given a moment without the event loop."""
         alone, self.alone = self.alone, _never
-        return _MOMENT_SECONDS if alone() and trio.lowlevel.current_statistics().tasks_runnable == 0 else 0.0
+        asked, self._asked = self._asked, False
+        if alone() and trio.lowlevel.current_statistics().tasks_runnable == 0:
+            return self._child.ready(_MOMENT_SECONDS)
+        return () if asked and not self._closed else self._child.ready()  # it has only just been told what to do
 
     def take_outputs(self) -> None:
         """All that was printed until now. Raises RemoteFault when it is more than the cap."""
@@ -160,8 +165,9 @@ class Pump:
         return False
 
     def _take_outputs(self, ready: Collection[str], *, all_of_it: bool) -> None:
-        for name in self.captured.keys() & set(ready):
-            capture = self.captured[name]
+        for name in ready:
+            if (capture := self.captured.get(name)) is None:
+                continue
             while data := self._child.read_output(name):
                 if not capture.add(data):
                     raise RemoteFault("limit_exceeded.output", f"more than {capture.cap} bytes on {name}")

@@ -7,8 +7,6 @@ Laws:
 2. Nothing is killed by number (tests/house/test_fences.py).
 """
 
-import dataclasses
-
 from engine.supervision.deadline import GRACE_SECONDS
 from engine.wire.framing import RemoteFault
 from engine.worker.base import End
@@ -31,7 +29,7 @@ async def reap(jail: Jail, child: NativeChild, *, leave_seconds: float = 0.0) ->
         end = await jail.bury(child, GRACE_SECONDS, shield=True)
     if end is None:
         await jail.close()
-    return dataclasses.replace(end or End(status=None), forced=True)
+    return End(status=None, forced=True) if end is None else end.by_force()
 
 
 def ending(end: End, cpu_s: int, oom_kills: int) -> tuple[str, str]:

@@ -11,6 +11,7 @@ Laws:
 """
 
 import dataclasses
+import functools
 import os
 
 import trio
@@ -22,7 +23,7 @@ from engine.supervision import reaper
 from engine.supervision.pump import Capture, Closed, Pump
 from engine.supervision.values import LARGE_BYTES
 from engine.wire.framing import RemoteFault
-from engine.wire.messages import Failure, Init, Ready
+from engine.wire.messages import EncodedInit, Expected, Failure, Init, Ready
 from engine.wire.session import Bounds, Session
 from engine.worker.base import End
 from engine.worker.child import NativeChild
@@ -63,6 +64,17 @@ class Recipe:
     log_bytes: int
     start_ms: int
     freshness: Freshness = Freshness.FRESH
+    wasm: str = ""  # the digest of the image, when it is a WebAssembly worker
+
+    @functools.cached_property
+    def greeting(self) -> EncodedInit:
+        """What each child is told first."""
+        return EncodedInit.of(self.init)
+
+    @functools.cached_property
+    def answer(self) -> Expected | None:
+        """What each child says to that, when all is well; None while describing."""
+        return None if self.declarations is None else Expected.ready(self.declarations)
 
     @property
     def cpu_s(self) -> int:
@@ -85,15 +97,14 @@ class Spare:
         self.used = 0.0  # CPU seconds, by those
         self.used_when_ready = 0.0
         self._said: dict[str, Capture] | None = None  # by the jail's first process, while it imported the tool
-        self._scope = trio.CancelScope()
+        self._scope = trio.CancelScope(deadline=self.born + recipe.start_ms / 1000)
         self._given_up = False
-        self._ready_at = self.born
+        self.ready_at = self.born
         self._watched: tuple[float, float] | None = None  # when it was first known to wait, and its CPU seconds then
 
     async def prepare(self) -> None:
         """Bring it up; never raises but for cancellation, which leaves the child to whoever closes the jail."""
         try:
-            self._scope.deadline = trio.current_time() + self._recipe.start_ms / 1000
             with self._scope:
                 self.verdict = await self._start()
             if self._scope.cancelled_caught and self._given_up:
@@ -107,7 +118,7 @@ class Spare:
         except Exception as error:  # a bug of ours in one child is no reason to end everybody's calls
             self.verdict = ("engine_failed.bug", f"{type(error).__name__} while a child was made ready")
         finally:
-            self._ready_at = trio.current_time()
+            self.ready_at = trio.current_time()
             self.ready.set()
 
     def burns(self) -> bool:
@@ -117,7 +128,7 @@ class Spare:
             return False
         now, since = trio.current_time(), self._watched
         if since is None:  # a reading at the time would cost every call; it used no more than every core until then
-            since = (self._ready_at, min(cpu, (self._ready_at - self.born) * _CORES))
+            since = (self.ready_at, min(cpu, (self.ready_at - self.born) * _CORES))
             self._watched = (now, cpu)
         return cpu - since[1] > _IDLE_CPU_SECONDS * max(1.0, (now - since[0]) / 60)
 
@@ -143,7 +154,7 @@ class Spare:
             if (verdict := await self._import()) is not None:
                 return verdict
         self.child = await self._jail.fork(seconds=None)
-        session = Session(self._recipe.bounds, large_bytes=LARGE_BYTES)
+        session = Session(self._recipe.bounds, large_bytes=LARGE_BYTES, expected=self._recipe.answer)
         pump = self.pump = Pump(self.child, session, self._recipe.log_bytes, self._said)
         try:
             verdict = await self._introduce(pump)
@@ -158,7 +169,7 @@ class Spare:
     async def _introduce(self, pump: Pump) -> tuple[str, str] | None:
         """Tell a process what it is for, and hear that it is ready: None, or why not. Raises Closed."""
         try:
-            await pump.send(self._recipe.init)
+            await pump.send(self._recipe.greeting)
             return self._judged(await pump.next())
         except RemoteFault as fault:
             return fault.code, fault.line

@@ -8,12 +8,14 @@ Laws:
 3. What everybody gave back leaves no count behind (tests/unit/test_stock.py).
 """
 
+import functools
 from collections import Counter, OrderedDict
 from typing import NamedTuple
 
 import trio
 
 from engine.policy.model import Pool as PoolBounds
+from engine.spelling import spelled
 from engine.supervision.spare import Recipe, Spare
 from engine.worker.native import Jail
 
@@ -39,6 +41,11 @@ class Seat:
         self.taken_at: float | None = None  # by the call whose absence is being measured
         self.returning = False  # its call has its verdict: it comes back in a moment
         self.unwanted = False  # ended when it comes back
+
+    @functools.cached_property
+    def enforced(self) -> bytes:
+        """What its jail has in force, spelled for the receipts of its calls."""
+        return spelled(dict(self.jail.enforced))
 
     def broken(self) -> bool:
         """Whether its jail died or was told to, or its zygote did not fork when it was told to: no fault of the call that would get it."""

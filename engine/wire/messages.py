@@ -143,6 +143,18 @@ class Init(Message):
     bounds: dict[str, int]
 
 
+@dataclasses.dataclass(frozen=True, slots=True)
+class EncodedInit:
+    """An Init that was encoded once, for all children of one worker."""
+
+    payload: bytes = dataclasses.field(repr=False)
+
+    @classmethod
+    def of(cls, init: Init) -> "EncodedInit":
+        """Raises EngineBug, as ``encode`` does."""
+        return cls(encode(init))
+
+
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
 class Describe(Message):
     """To the worker: send the declarations of the tools that were loaded."""
@@ -270,9 +282,23 @@ class Failure(Message):
     message: str
 
 
+@dataclasses.dataclass(frozen=True, slots=True)
+class Expected:
+    """A message that is to come, and its payload: one that is the same to the byte need not be decoded."""
+
+    payload: bytes
+    message: Ready
+
+    @classmethod
+    def ready(cls, declaration: str | None) -> "Expected":
+        """A Ready with that digest."""
+        return cls(msgpack.packb([Ready.NUMBER, declaration], strict_types=True), Ready(declaration=declaration))
+
+
 _FIXARRAY = 0x90  # msgpack's head of an array of up to 15
 ToWorker: TypeAlias = Init | Describe | Call | HostReply | Cancel
 FromWorker: TypeAlias = Ready | Declarations | Partial | Progress | Event | Log | HostCall | Result | Failure
+_Maker: TypeAlias = Callable[..., FromWorker]
 TO_WORKER: Mapping[int, type[ToWorker]] = MappingProxyType({kind.NUMBER: kind for kind in (Init, Describe, Call, HostReply, Cancel)})
 FROM_WORKER: Mapping[int, type[FromWorker]] = MappingProxyType(
     {kind.NUMBER: kind for kind in (Ready, Declarations, Partial, Progress, Event, Log, HostCall, Result, Failure)}
@@ -287,15 +313,12 @@ def encode(message: ToWorker, *, depth: int = DEPTH, nodes: int = NODES) -> byte
     if problem is None:
         try:
             if len(unpacked) < len(fields):
-                return b"".join((bytes((_FIXARRAY + 1 + len(fields), message.NUMBER)), *map(_packed, fields)))
+                packed = [field.data if type(field) is Packed else msgpack.packb(field, strict_types=True) for field in fields]
+                return b"".join((bytes((_FIXARRAY + 1 + len(fields), message.NUMBER)), *packed))
             return msgpack.packb([message.NUMBER, *fields], strict_types=True)
         except ValueError as error:  # a lone surrogate, or a list that another thread changed meanwhile
             problem = f"{type(message).__name__} that does not encode ({type(error).__name__})"
     raise errors.EngineBug("engine_failed.bug", f"the engine tried to send {problem}")
-
-
-def _packed(field: object) -> bytes:
-    return field.data if type(field) is Packed else msgpack.packb(field, strict_types=True)
 
 
 def decode(payload: memoryview, kind: type[FromWorker], *, depth: int = DEPTH, nodes: int = NODES) -> FromWorker:
@@ -329,7 +352,7 @@ def message_of(values: list[Any], kind: type[FromWorker]) -> FromWorker:
     problem = "a frame that is no message" if values[0] != kind.NUMBER else _misfit(kind, fields)
     if problem is not None:
         raise _sent(problem)
-    return cast(Callable[..., FromWorker], kind)(**dict(zip(kind.FIELDS, fields, strict=True)))
+    return cast(_Maker, kind)(**dict(zip(kind.FIELDS, fields, strict=True)))
 
 
 def _tried(step: Callable[..., Any], *arguments: object) -> tuple[Any, str | None]:

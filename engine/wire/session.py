@@ -9,6 +9,8 @@ Laws:
 4. What may not come, or would be too much, is refused from its first six bytes, before its body is awaited (tests/unit/test_session.py).
 5. A frame of ``large_bytes`` and of many items is handed over as it came; whoever decodes it says with ``confirm`` or ``fault`` what it was
    (tests/unit/test_session_large.py).
+6. A message that was expected, and came so to the byte, is taken without decoding; any other is none the less what it says
+   (tests/unit/test_session_known.py).
 
     NEW --Init--> STARTING --Ready--> READY --Describe--> DESCRIBING --Declarations--> ANSWERED
                                             --Call------> RUNNING -----Result--------> ANSWERED
@@ -32,7 +34,9 @@ from engine.wire.messages import (
     Cancel,
     Declarations,
     Describe,
+    EncodedInit,
     Event,
+    Expected,
     Failure,
     FromWorker,
     HostCall,
@@ -134,8 +138,8 @@ _FIXARRAY = 0x90  # msgpack's head of an array of up to 15
 class Session:
     """The host's side of one call. ``send`` gives bytes to write; ``feed`` what was read, then ``next`` until it gives None."""
 
-    def __init__(self, bounds: Bounds, *, large_bytes: int | None = None) -> None:
-        self._bounds, self._large_bytes = bounds, large_bytes
+    def __init__(self, bounds: Bounds, *, large_bytes: int | None = None, expected: Expected | None = None) -> None:
+        self._bounds, self._large_bytes, self._expected = bounds, large_bytes, expected
         self._buffer = FrameBuffer(bounds.frame_bytes)
         self._state = State.NEW
         self._fault: tuple[str, str] | None = None
@@ -168,14 +172,18 @@ class Session:
         following._state = State.READY
         return following
 
-    def send(self, message: ToWorker) -> bytes:
+    def send(self, message: ToWorker | EncodedInit) -> bytes:
         """The frame to write. Raises EngineBug when the message may not be sent now, or holds what is not data."""
-        after = SENDS[self._state].get(type(message))
+        kind = Init if isinstance(message, EncodedInit) else type(message)
+        after = SENDS[self._state].get(kind)
         if after is None:
-            raise errors.EngineBug("engine_failed.bug", f"the engine tried to send {type(message).__name__} while {self._state}")
+            raise errors.EngineBug("engine_failed.bug", f"the engine tried to send {kind.__name__} while {self._state}")
         if isinstance(message, HostReply) and message.number not in self._host_calls:
             raise errors.EngineBug("engine_failed.bug", "the engine replied to a host call that does not wait")
-        made = frame(messages.encode(message, depth=self._bounds.depth, nodes=self._bounds.nodes))
+        if isinstance(message, EncodedInit):
+            made = frame(message.payload)
+        else:
+            made = frame(messages.encode(message, depth=self._bounds.depth, nodes=self._bounds.nodes))
         if isinstance(message, HostReply):
             self._host_calls.remove(message.number)
         self._state = after
@@ -200,6 +208,8 @@ class Session:
         """The same, or a message of ``large_bytes`` undecoded."""
         if self._fault is not None:
             raise RemoteFault(*self._fault)
+        if not self._buffer:
+            return None
         try:
             return self._next()
         except RemoteFault as fault:
@@ -251,12 +261,31 @@ class Session:
         self._measure(kind, length)
         if not buffer.whole(length):
             return None
+        message = self._foreseen(length) or self._decoded(kind, length)
+        self._count(kind, length)
+        if not isinstance(message, Large):
+            self._remember(message)
+        self._state = after
+        return message
+
+    def _foreseen(self, length: int) -> FromWorker | None:
+        """The message that was expected, when the first frame is that to the byte."""
+        expected = self._expected
+        if expected is None or len(expected.payload) != length:
+            return None
+        with self._buffer.payload(length) as payload:
+            if payload != expected.payload:
+                return None
+        self._buffer.drop(length)
+        return expected.message
+
+    def _decoded(self, kind: type[FromWorker], length: int) -> FromWorker | Large:
+        """What is in the first frame, which is whole and may come now."""
+        buffer = self._buffer
         # security: a million maps take half a second to build, in which nobody else is served; a field of the wrong type is one way
         if length > _ITEMS.get(kind, length) and not self._holds_at_most(length, _ITEMS[kind]):
             raise RemoteFault("violation.protocol", f"the worker sent {kind.__name__} with more values than it can have")
         if self._goes_aside(kind, length):
-            self._count(kind, length)
-            self._state = after
             return Large(kind=kind, payload=buffer.take(length), depth=self._bounds.depth, nodes=self._bounds.nodes)
         view = buffer.payload(length)
         try:
@@ -264,9 +293,6 @@ class Session:
         finally:
             view.release()
         buffer.drop(length)
-        self._count(kind, length)
-        self._remember(message)
-        self._state = after
         return message
 
     def _goes_aside(self, kind: type[FromWorker], length: int) -> bool:

@@ -16,11 +16,16 @@ import psutil
 _CPUCLOCK_SCHED = 2  # the whole process, all of its threads; the same on all architectures (linux/posix-timers_types.h)
 
 
-def ended(pidfd: int) -> bool:
-    """Whether it has."""
+def watch(pidfd: int) -> select.poll:
+    """What can be asked again and again whether it has ended, by ``poll(0)``: empty until then."""
     poll = select.poll()
     poll.register(pidfd, select.POLLIN)
-    return bool(poll.poll(0))
+    return poll
+
+
+def ended(pidfd: int) -> bool:
+    """Whether it has."""
+    return bool(watch(pidfd).poll(0))
 
 
 def bury_if_ours(pidfd: int) -> None:

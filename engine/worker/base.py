@@ -19,6 +19,10 @@ class End:
     peak_rss_kib: int = 0
     forced: bool = False  # we had to kill it
 
+    def by_force(self) -> "End":
+        """The same, of a process that we had to kill."""
+        return End(status=self.status, user_us=self.user_us, system_us=self.system_us, peak_rss_kib=self.peak_rss_kib, forced=True)
+
     @property
     def cpu_ms(self) -> float | None:
         """CPU time of user and kernel together, in ms; None where nobody could tell."""

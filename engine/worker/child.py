@@ -7,12 +7,12 @@ Laws:
 2. When its jail is ended under it, whoever waits for it is told that it is gone (tests/contract/test_jails.py).
 """
 
-import contextlib
 import os
 import select
 import signal
 import socket
 import sys
+from collections.abc import Awaitable, Callable
 
 import trio
 
@@ -33,10 +33,13 @@ class NativeChild:
         self.pidfd = self._pid = -1
         self.end: End | None = None
         self._outputs: dict[str, int] = {}
-        self._far: list[int] = []
+        self._awaited: set[int] = set()  # descriptors of ours that somebody waits for
         self._epoll = select.epoll()
-        self.channel, self.far_channel = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
+        self.channel, far_channel = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
+        self._far = [far_channel.detach()]
+        self._names: dict[int, str] = {}  # by descriptor, what the epoll descriptor tells of
         try:
+            self._watch(self.channel.fileno(), "channel")  # alone: until the child was met, nothing else is waited for
             self.channel.setsockopt(socket.SOL_SOCKET, SO_PASSPIDFD, 1)
             self.channel.setblocking(False)
             for name in ("stdout", "stderr"):
@@ -46,44 +49,60 @@ class NativeChild:
         except OSError:  # our own table is full: what was opened must not stay
             self.close()
             raise
-        self._names = {descriptor: name for name, descriptor in self._outputs.items()} | {self.channel.fileno(): "channel"}
-        for descriptor in self._names:
-            self._epoll.register(descriptor, select.EPOLLIN)
 
-    def far_descriptors(self) -> tuple[int, int, int]:
-        """The ends that the child gets: channel, stdout, stderr."""
-        return (self.far_channel.fileno(), *self._far)  # type: ignore[return-value]  # always two outputs
+    def far_descriptors(self) -> tuple[int, ...]:
+        """The three ends that the child gets: channel, stdout, stderr."""
+        return tuple(self._far)
 
     def release_far(self) -> None:
         """Close our copies of the child's ends, so that its end can be seen."""
-        self.far_channel.close()
-        while self._far:
-            os.close(self._far.pop())
+        far, self._far = self._far, []
+        for descriptor in far:
+            os.close(descriptor)
 
     async def meet(self, seconds: float | None, step: str = "lock the child") -> None:
         """Wait for the first byte and take the pidfd that the kernel puts beside it. Raises HostError; None: within the caller's time."""
-        with contextlib.nullcontext() if seconds is None else trio.move_on_after(seconds):
-            try:
-                await trio.lowlevel.wait_readable(self.channel)
-            except trio.ClosedResourceError:
-                raise HostError("refused.start_failed", f"step '{step}' failed: its jail was ended meanwhile") from None
+        if seconds is None:
+            await self.wait()
+        else:
+            with trio.move_on_after(seconds):
+                await self.wait()
+        if self._epoll.closed:
+            raise HostError("refused.start_failed", f"step '{step}' failed: its jail was ended meanwhile")
+        try:
             _, self.pidfd = with_pidfd(self.channel, 1)
-            if self.pidfd >= 0:
-                self.channel.setsockopt(socket.SOL_SOCKET, SO_PASSPIDFD, 0)
-                self._names[self.pidfd] = "gone"
-                self._epoll.register(self.pidfd, select.EPOLLIN)
-                return
-        said = self.read_output("stderr").decode("utf-8", "replace")
-        raise HostError("refused.start_failed", f"step '{step}' failed: {said or 'no sign of life'}")
+        except BlockingIOError:
+            self.pidfd = -1  # nothing came in that time
+        for name, descriptor in self._outputs.items():
+            self._watch(descriptor, name)
+        if self.pidfd < 0:
+            said = self.read_output("stderr").decode("utf-8", "replace")
+            raise HostError("refused.start_failed", f"step '{step}' failed: {said or 'no sign of life'}")
+        self.channel.setsockopt(socket.SOL_SOCKET, SO_PASSPIDFD, 0)
+        self._watch(self.pidfd, "gone")
+
+    def _watch(self, descriptor: int, name: str) -> None:
+        self._names[descriptor] = name
+        self._epoll.register(descriptor, select.EPOLLIN)
 
     async def wait(self) -> None:
         """Until any descriptor has something, or its jail was ended."""
-        if self._epoll.closed:
-            return
+        if not self._epoll.closed:
+            await self._until(trio.lowlevel.wait_readable, self._epoll.fileno())
+
+    async def wait_gone(self) -> None:
+        """Until the kernel says that it has ended, or its jail was ended for it."""
+        await self._until(trio.lowlevel.wait_readable, self.pidfd)
+
+    async def _until(self, wait: Callable[[int], Awaitable[None]], descriptor: int) -> None:
+        """Until that is so, or the descriptor was closed, as its jail was ended: ``ready`` says it."""
+        self._awaited.add(descriptor)
         try:
-            await trio.lowlevel.wait_readable(self._epoll.fileno())
+            await wait(descriptor)
         except trio.ClosedResourceError:
-            return  # ``ready`` says it
+            return
+        finally:
+            self._awaited.discard(descriptor)
 
     def ready(self, seconds: float = 0.0) -> list[str]:
         """As in ``base.Child``."""
@@ -125,8 +144,8 @@ class NativeChild:
                 try:
                     view = view[self.channel.send(view) :]
                 except BlockingIOError:
-                    await trio.lowlevel.wait_writable(self.channel)
-        except (ConnectionResetError, trio.ClosedResourceError) as error:
+                    await self._until(trio.lowlevel.wait_writable, self.channel.fileno())
+        except ConnectionResetError as error:
             raise BrokenPipeError from error
 
     def gone(self) -> bool:
@@ -149,12 +168,10 @@ class NativeChild:
         self.release_far()
         if self._epoll.closed:
             return
-        trio.lowlevel.notify_closing(self._epoll.fileno())
+        for descriptor in self._awaited:
+            trio.lowlevel.notify_closing(descriptor)
         self._epoll.close()
-        trio.lowlevel.notify_closing(self.channel)
         self.channel.close()
-        if self.pidfd >= 0:
-            trio.lowlevel.notify_closing(self.pidfd)  # somebody may be burying it
         for descriptor in (*self._outputs.values(), self.pidfd):
             if descriptor >= 0:
                 os.close(descriptor)

@@ -10,6 +10,7 @@ Laws:
 """
 
 import os
+import select
 import shutil
 import socket
 import struct
@@ -39,6 +40,7 @@ class Jail:
     def __init__(self, launcher: Launcher, plan: Plan, control: socket.socket) -> None:
         self._launcher, self._plan, self._control = launcher, plan, control
         self._monitor = self._first = -1
+        self._vital: select.poll | None = None  # of the first process
         self._children: dict[int, NativeChild] = {}
         self._numbers = iter(range(1, 1 << 62))
         self._number = 0
@@ -139,7 +141,7 @@ class Jail:
                 pass
             gone = child.pidfd < 0 or child.gone()
             if not gone:  # the record was early, or there will be none
-                await _end_of(child)
+                await child.wait_gone()
                 gone = True
             # it was killed just now; several may wait for that
             while child.end is None and not self.dead():  # noqa: ASYNC110 - the event is a descriptor's, which has one waiter
@@ -175,7 +177,7 @@ class Jail:
 
     def dead(self) -> bool:
         """Whether the kernel says that the jail has ended."""
-        return self._first < 0 or asking.ended(self._first)
+        return self._vital is None or bool(self._vital.poll(0))
 
     def kill(self) -> None:
         """SIGKILL to the jail's first process, which takes all the others with it (pid_namespaces(7))."""
@@ -216,6 +218,7 @@ class Jail:
             if pidfd >= 0:
                 os.close(pidfd)
         self._first = self._monitor = -1
+        self._vital = None
         if self._scratch is not None:
             shutil.rmtree(self._scratch, ignore_errors=True)
 
@@ -247,6 +250,7 @@ class Jail:
         with trio.move_on_after(seconds):
             await trio.lowlevel.wait_readable(self._control)
             data, self._first = with_pidfd(self._control, _RECORD_BYTES)
+            self._vital = asking.watch(self._first) if self._first >= 0 else None
             why = "the jail's report is malformed" if data else "the jail died while it was made"
         if data.startswith(b"F"):
             name, number, text = (data[1:].decode("utf-8", "replace") + "\n\n").split("\n")[:3]
@@ -284,11 +288,3 @@ class Jail:
                 self.kill()  # security: one that is never slower than we are would else have us read for as long as it likes
                 return False
             child.end, taken = End(status=status, user_us=user, system_us=system, peak_rss_kib=peak), True
-
-
-async def _end_of(child: NativeChild) -> None:
-    """Until the kernel says that it has ended, or its jail was ended for it."""
-    try:
-        await trio.lowlevel.wait_readable(child.pidfd)
-    except trio.ClosedResourceError:
-        return

@@ -56,7 +56,7 @@ async def test_a_child_that_works_while_it_waits_costs_its_jail(engine: Engine, 
         child = await idle_child(engine, "wait_badly", BURNING, tmp_path / "source")
         (seat,) = engine._pool.idle
         assert seat.spare is not None
-        before = (seat.spare._ready_at - seat.spare.born) * spare._CORES
+        before = (seat.spare.ready_at - seat.spare.born) * spare._CORES
         while (child.cpu_seconds() or 0.0) < before + 0.2:
             await trio.lowlevel.checkpoint()  # CPU time has no event
         often_called(engine, engine.prepare("wait_badly", Request(arguments={})))

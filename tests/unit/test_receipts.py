@@ -1,14 +1,20 @@
 """The record of a call as plain data."""
 
+import dataclasses
 import datetime
+import uuid
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
+from engine.authoring.canonical import canonical
 from engine.limits import LIMIT_NAMES, Limits
 from engine.outcome import Usage, Verdict
-from engine.results.receipts import Happened, Setting, receipt
+from engine.results.receipts import Happened, Setting, read, receipt
 
+NAMES = st.text(st.characters(exclude_categories=["Cs"])) | st.sampled_from(["%(id)s", "%", "%%", '"', "\\"])
 SETTING = Setting(
     tool="say",
     tenant="t",
@@ -19,18 +25,17 @@ SETTING = Setting(
     policy={"name": "required", "digest": "sha256:p", "loosenings": ["x"]},
     limits=Limits(),
     means={"wall": "supervisor"},
+    worker={"walls": True},
 )  # fmt: skip  one record
 HAPPENED = Happened(
     verdict=Verdict(code="ok.done"),
     usage=Usage(wall_ms=1.5),
-    worker={"kind": "native", "started": True},
-    enforced={"seccomp": 1},
+    started=True,
+    enforced=b'{"seccomp":1}',
     result="sha256:r",
 )  # fmt: skip  one record
 EARLY = Setting(tool="say", tenant=None, declaration="sha256:d", source="sha256:s", layers={}, image="sha256:i")
-REFUSED = Happened(
-    verdict=Verdict(code="refused.arguments", lines=("a", "b")), usage=Usage(), worker={"kind": "native", "started": False}, enforced={}
-)
+REFUSED = Happened(verdict=Verdict(code="refused.arguments", lines=("a", "b")), usage=Usage(), started=False, enforced=b"{}")
 
 
 class TestReceipt:
@@ -38,7 +43,7 @@ class TestReceipt:
 
     def test_it_holds_what_stood_before_and_what_became_of_it(self) -> None:
         """The whole of it, but for its own name and time."""
-        made = dict(receipt(SETTING, HAPPENED, "durable"))
+        made = dict(read(receipt(SETTING, HAPPENED, "durable")))
         assert len(made.pop("id")) == 36
         assert datetime.datetime.fromisoformat(made.pop("time")).utcoffset() == datetime.timedelta(0)
         assert made == {
@@ -56,7 +61,7 @@ class TestReceipt:
                 "result": "sha256:r",
             },
             "policy": {"name": "required", "digest": "sha256:p", "loosenings": ["x"]},
-            "worker": {"kind": "native", "started": True},
+            "worker": {"kind": "native", "started": True, "walls": True},
             "enforced": {"seccomp": 1},
             "limits": {name: getattr(Limits(), name) for name in LIMIT_NAMES},
             "means": {"wall": "supervisor"},
@@ -77,7 +82,8 @@ class TestReceipt:
 
     def test_what_was_refused_early_has_none_of_what_was_not_known(self) -> None:
         """No policy, no limits, no result; whose fault it was and why."""
-        made = receipt(EARLY, REFUSED, "ephemeral")
+        made = read(receipt(EARLY, REFUSED, "ephemeral"))
+        assert (made["worker"], made["enforced"]) == ({"kind": "native", "started": False}, {})
         assert (made["policy"], made["digests"]["policy"], made["digests"]["result"], made["limits"], made["means"]) == (
             None,
             None,
@@ -89,7 +95,20 @@ class TestReceipt:
 
     def test_it_cannot_be_changed_and_no_two_have_one_name(self) -> None:
         """A caller that writes into it changes nothing that was written down."""
-        made: Any = receipt(SETTING, HAPPENED, "durable")
+        line = receipt(SETTING, HAPPENED, "durable")
+        made: Any = read(line)
         with pytest.raises(TypeError):
             made["tool"] = "other"
-        assert made["id"] != receipt(SETTING, HAPPENED, "durable")["id"]
+        made["worker"]["kind"] = "other"
+        assert read(line)["worker"]["kind"] == "native"
+        assert made["id"] != read(receipt(SETTING, HAPPENED, "durable"))["id"]
+
+    @given(NAMES, NAMES, NAMES)
+    def test_it_is_canonical_whatever_stands_in_it(self, tenant: str, layer: str, line: str) -> None:
+        """Nothing that a caller or a worker wrote is taken for a hole, or for the end of a text."""
+        setting = dataclasses.replace(SETTING, tenant=tenant, layers={layer: "%(id)s", "%": "%%"}, policy={"digest": "%s", tenant: line})
+        happened = dataclasses.replace(HAPPENED, verdict=Verdict(code="tool_error.exception", lines=(line,)), violations=("%(id)s", line))
+        made = receipt(setting, happened, "durable")
+        assert canonical(dict(read(made))) == made
+        assert (read(made)["tenant"], read(made)["violations"]) == (tenant, ["%(id)s", line])
+        assert uuid.UUID(read(made)["id"]).version == 4
