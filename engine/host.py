@@ -21,6 +21,7 @@ from engine.declaration import Declaration
 from engine.errors import EngineError, HostError
 from engine.events import ToolOutput
 from engine.jail.plan import parser_order
+from engine.launchers import Launchers
 from engine.loading import Loading
 from engine.outcome import Outcome, Status, error_for
 from engine.places import data_dir
@@ -34,7 +35,7 @@ from engine.supervision.memory import private_bytes
 from engine.supervision.pool import Pool
 from engine.supervision.upkeep import Upkeep
 from engine.supervision.values import Values
-from engine.worker.launcher import Launcher
+from engine.worker.kinds import kind_named
 
 _DEPTH = 8  # calls of tools by tools, as the contract bounds agent paths
 _TICK_SECONDS = 5.0
@@ -47,18 +48,26 @@ class Engine:
 
     Programs use ``load``, ``unload``, ``warm``, ``call``, ``stream`` and ``concluded``; the rest is for the engine's own parts.
     ``policy`` is a name (``required``, ``fixture``, ``host``) or a path; ``state_dir`` defaults to the user's state folder, and to a
-    private temporary one where that cannot be written. Raises PolicyError for the policy, HostError for the host.
+    private temporary one where that cannot be written. ``worker`` is the kind for sources that are loaded without one, ``image_dir`` where
+    images lie in place of the user's cache. Raises PolicyError for the policy, HostError for the host.
     """
 
-    def __init__(self, *, policy: str | Path = "required", state_dir: str | Path | None = None) -> None:
+    def __init__(
+        self,
+        *,
+        policy: str | Path = "required",
+        state_dir: str | Path | None = None,
+        worker: WorkerKind = "auto",
+        image_dir: str | Path | None = None,
+    ) -> None:
         self._policies = data_dir("policies")
         self._policy = load_policy(policy, self._policies)
         self._wanted_state = None if state_dir is None else Path(state_dir)
         self._tools: dict[tuple[str, str], LoadedTool] = {}  # by namespace and name, as below
         self._sources: dict[tuple[str, str], Path] = {}
         self._calls: set[Call] = set()
-        self._turn = trio.Lock()
-        self._launcher: Launcher | None = None
+        self._worker = kind_named(worker)
+        self._launchers = Launchers(None if image_dir is None else Path(image_dir))
         self._closing = trio.Event()
         self._unclean: list[str] = []
         self._concluding = 0  # calls that are answered and not buried yet
@@ -72,9 +81,10 @@ class Engine:
         self._state = open_state(self._wanted_state, self._policies)
         try:
             self._journal = Journal(self._state.folder / "journal", ephemeral=self._state.ephemeral)
-            launcher = await self._running_launcher()
+            launcher = await self._launchers.native()
             self._preparation = Preparation(launcher.facts, self._state.places)
-            self._loading = Loading(self._state.stores, self._state.places, self._preparation, image_digest(launcher.facts), self._journal)
+            native = image_digest(launcher.facts)
+            self._loading = Loading(self._state.stores, self._state.places, self._preparation, native, self._launchers.image, self._journal)
         except BaseException:
             await self._close_rest()
             raise
@@ -83,7 +93,7 @@ class Engine:
         around = await self._background.__aenter__()
         with trio.CancelScope(shield=True):  # trio forgets a start in a cancelled scope
             self._nursery = await around.start(_shielded)
-        self._pool = Pool(self._nursery, self._running_launcher)
+        self._pool = Pool(self._nursery, self._launchers.of)
         self._values = Values(self._nursery, self._checking_lock)
         self._nursery.start_soon(self._look_after_idle)
         self._nursery.start_soon(self._journal.keep)
@@ -115,20 +125,16 @@ class Engine:
                 await self._close_rest()
 
     async def load(
-        self, source: str | Path, *, policy: str | Path | None = None, worker: WorkerKind = "auto", namespace: str = ""
+        self, source: str | Path, *, policy: str | Path | None = None, worker: WorkerKind | None = None, namespace: str = ""
     ) -> list[Declaration]:
         """The declarations of a tool file or a package folder, read in a jail. Loading a source again replaces its tools.
 
         Tools of different namespaces may have one name; none calls another's, and ``unload`` forgets them.
         Raises ToolError (the source), PolicyError (the policy, a grant), RequestError (the path) or HostError (this host).
         """
-        if worker not in ("auto", "native", "wasm"):
-            raise error_for("refused.request", f"there is no worker kind {worker!r}: use auto, native or wasm")
-        if worker == "wasm":
-            raise error_for("refused.worker_kind", f"worker kind {worker!r} is not part of this build: use auto or native")
-        place = Path(source)
+        kind, place = self._worker if worker is None else kind_named(worker), Path(source)
         chosen = self._policy if policy is None else load_policy(policy, self._policies)
-        tools = await self._opened().load(await self._running_launcher(), self._pool, place, chosen)
+        tools = await self._opened().load(await self._launchers.native(), self._pool, place, chosen, kind)
         known = _real(place)
         taken = [made.name for made in tools if self._sources.get((namespace, made.name), known) != known]
         if taken:
@@ -219,13 +225,18 @@ class Engine:
 
     @property
     def launcher_pid(self) -> int:
-        """The launcher's process id, -1 when it is not running; for tests and ``doctor``."""
-        return -1 if self._launcher is None else self._launcher.pid
+        """The native launcher's process id, -1 when it is not running; for tests and ``doctor``."""
+        return self._launchers.native_pid
+
+    @property
+    def launcher_pids(self) -> tuple[int, ...]:
+        """Those of all launchers that run; for tests."""
+        return tuple(self._launchers.pids)
 
     async def stage(self, source: str | Path, *, policy: str | Path | None = None) -> tuple[Loaded, Graph]:
         """For ``explain``: a source's bundle and graph, found by parsing; nothing of it runs, nothing is loaded. Raises as ``load``."""
         chosen = self._policy if policy is None else load_policy(policy, self._policies)
-        return await self._opened().stage(await self._running_launcher(), Path(source), chosen)
+        return await self._opened().stage(await self._launchers.native(), Path(source), chosen, self._worker)
 
     def loaded(self, name: str, *, namespace: str = "") -> LoadedTool:
         """For the engine's own parts: the loaded tool of that name. Raises RequestError ``refused.unknown_tool``."""
@@ -323,19 +334,9 @@ class Engine:
     def _checking_lock(self) -> Mapping[str, Any]:
         return parser_order(self._facts, self._state.places)  # of this host, whether or not a launcher lives just now
 
-    async def _running_launcher(self) -> Launcher:
-        """The launcher, a new one when the last died."""
-        async with self._turn:
-            if self._launcher is not None and self._launcher.dead:
-                dead, self._launcher = self._launcher, None
-                await dead.close()
-            if self._launcher is None:
-                self._launcher = await Launcher.start()
-            return self._launcher
-
     @trio.lowlevel.enable_ki_protection  # an interrupt is for the program's own task
     async def _look_after_idle(self) -> None:
-        upkeep = Upkeep(self._pool, lambda: private_bytes(self.launcher_pid))
+        upkeep = Upkeep(self._pool, lambda: private_bytes(*self._launchers.pids))
         while True:
             await trio.sleep(_TICK_SECONDS)
             for look in (upkeep.look, self._values.retire_idle):
@@ -353,8 +354,7 @@ class Engine:
     async def _close_rest(self) -> None:
         with trio.CancelScope(shield=True):
             try:
-                if self._launcher is not None:
-                    await self._launcher.close()
+                await self._launchers.close()
             finally:
                 try:
                     if hasattr(self, "_journal"):

@@ -9,7 +9,7 @@ Laws:
 
 import dataclasses
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,10 +18,12 @@ import trio
 from engine.authoring import canonical
 from engine.declaration import Declaration, check_all
 from engine.describing import describe
+from engine.errors import EngineError
+from engine.images.image import Image
 from engine.jail.plan import Places
 from engine.outcome import error_for
 from engine.policy.load import describe_policy, load_preload
-from engine.policy.model import Policy
+from engine.policy.model import Kind, Policy
 from engine.policy.resolve import Tightening, resolve_describe
 from engine.preparing import Loaded, LoadedTool, Preparation
 from engine.results.journal import Journal
@@ -29,6 +31,7 @@ from engine.staging import bundle, code, graph, layers
 from engine.staging.facts import Written
 from engine.state import Stores
 from engine.supervision.pool import Pool
+from engine.worker.kinds import Choice, Needs, choose
 from engine.worker.launcher import Launcher
 from engine.worker.parser import open_parser
 
@@ -37,45 +40,120 @@ _DESCRIBED = 256  # sources whose declarations are remembered; thousands would b
 GUEST_NAMES = frozenset({"engine", "guest", "enter"})
 
 
-class Loading:
-    """Loads sources on one host. Raises PolicyError when the policy of describing or the list of modules to preload cannot be read."""
+FindImage = Callable[[Policy], Awaitable[Image | EngineError]]
 
-    def __init__(self, stores: Stores, places: Places, preparation: Preparation, image: str, journal: Journal) -> None:
-        self._stores, self._places, self._preparation, self._image, self._journal = stores, places, preparation, image, journal
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Parsed:
+    """A source that was read, and nothing more: its graph, its layers, and the byte code that the parser made of it."""
+
+    closed: graph.Graph
+    layers: tuple[layers.Layer, ...]
+    code: Mapping[str, bytes]
+    made_by: str
+    policy: Policy
+
+    @property
+    def needs(self) -> Needs:
+        """What a kind of worker is chosen by."""
+        return Needs(
+            standard=self.closed.standard,
+            externals=frozenset(self.closed.externals) - self.modules,
+            native_layers=tuple(layer.name for layer in self.layers if layer.native),
+            freshness=self.policy.freshness,
+            folders=tuple(sorted(self.policy.grants.folders)),
+            memory_bytes=self.policy.limits.memory_bytes,
+        )
+
+    @property
+    def modules(self) -> frozenset[str]:
+        """What the layers hold."""
+        return frozenset().union(*(layer.modules for layer in self.layers))
+
+
+class Loading:
+    """Loads sources on one host; ``native`` is the native image's digest, ``wasm`` finds the other one.
+
+    Raises PolicyError when the policy of describing or the list of modules to preload cannot be read.
+    """
+
+    def __init__(self, stores: Stores, places: Places, preparation: Preparation, native: str, wasm: FindImage, journal: Journal) -> None:
+        self._stores, self._places, self._preparation, self._journal = stores, places, preparation, journal
+        self._native, self._wasm = native, wasm
         self._describe = describe_policy(stores.policies)
         self._preload = load_preload(stores.policies)
         self._described: dict[str, tuple[tuple[Declaration, ...], Mapping[str, Any]]] = {}  # and the receipt of describing
 
-    async def stage(self, launcher: Launcher, source: Path, policy: Policy) -> tuple[Loaded, graph.Graph]:
-        """The source as a bundle with its layers found, and its graph; nothing is described yet. Raises a ``refused.*`` error."""
+    async def stage(self, launcher: Launcher, source: Path, policy: Policy, kind: Kind = Kind.AUTO) -> tuple[Loaded, graph.Graph]:
+        """The source as a bundle for that kind of worker, and its graph; nothing is described yet. Raises a ``refused.*`` error."""
+        parsed = await self._parse(launcher, source, policy)
+        return await self._stage(launcher, parsed, {"caller": kind, "policy": policy.worker}), parsed.closed
+
+    async def load(self, launcher: Launcher, pool: Pool, source: Path, policy: Policy, kind: Kind) -> list[LoadedTool]:
+        """The source's tools. Raises a ``refused.*`` error, or the error of the verdict that describing it ended with."""
+        parsed = await self._parse(launcher, source, policy)
+        asked = {"caller": kind, "policy": policy.worker}
+        staged = await self._stage(launcher, parsed, asked)
+        declarations, described = await self._declared(staged, pool)
+        wanted = _kind_of(declarations)
+        if wanted not in (Kind.AUTO, staged.kind):  # described in the other kind, which cost time and told the same
+            staged = await self._stage(launcher, parsed, {**asked, "declaration": wanted})
+            declarations, described = await self._declared(staged, pool)
+        _compare(parsed.closed, declarations)
+        digest = canonical.digest([made.data for made in declarations])
+        loaded = dataclasses.replace(staged, declarations=digest, described=described)
+        return await trio.to_thread.run_sync(lambda: [LoadedTool(made, loaded) for made in declarations])
+
+    async def _parse(self, launcher: Launcher, source: Path, policy: Policy) -> Parsed:
         async with open_parser(launcher, self._places) as parse:
             standard = launcher.facts.standard_modules
             closed = await graph.close_graph(source, parse, trio.to_thread.run_sync, standard=standard, reserved=GUEST_NAMES)
-        found = self._layers(closed.layers, policy, launcher.facts.python)
-        if lines := graph.unmet(closed, frozenset().union(*(layer.modules for layer in found))):
-            raise error_for("refused.source_import", *lines)
-        made = await trio.to_thread.run_sync(bundle.publish, closed, self._stores.stage)
+        found = self._layers(closed.layers, policy)
         compiled = {path: made for path, made in parse.code.items() if path in closed.files}
-        kept = await trio.to_thread.run_sync(code.publish, compiled, parse.python, self._stores.stage / "code")
+        return Parsed(closed=closed, layers=found, code=compiled, made_by=parse.python, policy=policy)
+
+    async def _stage(self, launcher: Launcher, parsed: Parsed, asked: Mapping[str, Kind]) -> Loaded:
+        """The bundle, published, for the kind of worker that is chosen for it."""
+        choice, image = await self._chosen(parsed, asked)
+        held = image.modules | image.packages if image else frozenset[str]()
+        python = image.python if image else launcher.facts.python
+        if lines := graph.unmet(parsed.closed, parsed.modules, held):
+            raise error_for("refused.source_import", *lines)
+        for layer in parsed.layers:
+            layers.check_python(layer, python)
+        made = await trio.to_thread.run_sync(bundle.publish, parsed.closed, self._stores.stage)
         named = {name.split(".")[0] for name in made.standard}
-        preload = tuple(name for name in self._preload if name in named)
-        place = os.stat(made.path)
-        loaded = Loaded(
+        kept = None
+        if image is None:  # the other kind's interpreter is of another version
+            kept = await trio.to_thread.run_sync(code.publish, parsed.code, parsed.made_by, self._stores.stage / "code")
+        return Loaded(
             bundle=made,
-            layers=found,
-            policy=policy,
+            layers=parsed.layers,
+            policy=parsed.policy,
             declarations="",
-            preload=preload,
-            image=self._image,
-            inode=place.st_ino,
+            preload=() if image else tuple(name for name in self._preload if name in named),
+            choice=choice,
+            python=python,
+            image=image.digest if image else self._native,
+            inode=os.stat(made.path).st_ino,
             code=kept,
         )
-        return loaded, closed
 
-    async def load(self, launcher: Launcher, pool: Pool, source: Path, policy: Policy) -> list[LoadedTool]:
-        """The source's tools. Raises a ``refused.*`` error, or the error of the verdict that describing it ended with."""
-        staged, closed = await self.stage(launcher, source, policy)
-        key = canonical.digest([staged.bundle.digest, [layer.digest for layer in staged.layers], self._image])
+    async def _chosen(self, parsed: Parsed, asked: Mapping[str, Kind]) -> tuple[Choice, Image | None]:
+        """The kind of worker, and the image when it is wasm."""
+        if Kind.NATIVE in asked.values():
+            return choose(asked, parsed.needs, ""), None
+        found = await self._wasm(parsed.policy)
+        if not isinstance(found, EngineError):
+            choice = choose(asked, parsed.needs, found)
+            return choice, found if choice.kind is Kind.WASM else None
+        if Kind.WASM in asked.values():
+            raise found
+        return choose(asked, parsed.needs, found.lines[0]), None
+
+    async def _declared(self, staged: Loaded, pool: Pool) -> tuple[tuple[Declaration, ...], Mapping[str, Any]]:
+        """What the source declares, and the receipt of its describing."""
+        key = canonical.digest([staged.bundle.digest, [layer.digest for layer in staged.layers], staged.image])
         if key not in self._described:
             names = [layer.name for layer in staged.layers]
             resolved = resolve_describe(self._describe, staged.policy, names, Tightening())
@@ -85,20 +163,22 @@ class Loading:
                 del self._described[next(iter(self._described))]
             # in a thread: a hundred schemas full of patterns take seconds to compile
             self._described[key] = (await trio.to_thread.run_sync(check_all, told), made)
-        declarations, described = self._described[key]
-        _compare(closed, declarations)
-        digest = canonical.digest([made.data for made in declarations])
-        loaded = dataclasses.replace(staged, declarations=digest, described=described)
-        return await trio.to_thread.run_sync(lambda: [LoadedTool(made, loaded) for made in declarations])
+        return self._described[key]
 
-    def _layers(self, names: Sequence[str], policy: Policy, python: str) -> tuple[layers.Layer, ...]:
+    def _layers(self, names: Sequence[str], policy: Policy) -> tuple[layers.Layer, ...]:
         refused = [name for name in names if name not in policy.grants.layers]
         if refused:
             raise error_for("refused.not_granted", *(f"layer {name} is not granted by policy {policy.name}" for name in refused))
-        found = tuple(layers.find(name, self._stores.layers) for name in names)
-        for layer in found:
-            layers.check_python(layer, python)
-        return found
+        return tuple(layers.find(name, self._stores.layers) for name in names)
+
+
+def _kind_of(declarations: Sequence[Declaration]) -> Kind:
+    """The kind of worker that a source's tools ask for. Raises ``refused.worker_kind`` when they ask for different ones."""
+    asked = {made.worker: made.name for made in declarations if made.worker is not None}
+    if len(asked) > 1:
+        lines = (f"tool {name} asks for {kind}: tools of different kinds go into different sources" for kind, name in asked.items())
+        raise error_for("refused.worker_kind", *lines)
+    return Kind(next(iter(asked), "auto"))
 
 
 def _compare(closed: graph.Graph, declarations: Sequence[Declaration]) -> None:

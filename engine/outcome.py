@@ -10,6 +10,7 @@ Laws:
 
 import dataclasses
 import enum
+import functools
 from collections.abc import Awaitable, Callable, Mapping
 from types import MappingProxyType
 from typing import Any
@@ -51,7 +52,7 @@ class Reason:
     advice: str
     alias: str | None = None
 
-    @property
+    @functools.cached_property
     def status(self) -> Status:
         """The part of the code before the first dot."""
         return Status(self.code.split(".", 1)[0])
@@ -110,6 +111,10 @@ REASONS = _rows(
     ("refused.policy", 3, _O, "mend the policy file: unknown keys and values are errors"),
     ("refused.not_granted", 3, _O, "the operator must grant what the tool asks for"),
     ("refused.layer", 3, _O, "add the layer, or verify it: `stockade layer add` and `verify`"),
+    ("refused.image_missing", 3, _O, "make it ready on this machine: `stockade image build`, or `image import`"),
+    ("refused.image_unpinned", 3, _O, "build the image that is pinned, or name this one's digest in the policy's [images]"),
+    ("refused.image_corrupt", 5, _H, "`stockade image verify` names the file; `stockade image build` makes the image again"),
+    ("refused.image_build", 5, _H, "mend what the line names, or `stockade image export` where it builds and `import` here"),
     ("refused.side_effect", 3, _O, "a fixture run blocks tools whose effect is write or external", "cave_sandbox_side_effect_denied"),
     ("refused.approval", 3, _O, "a dangerous tool needs an approval handler"),
     ("refused.readonly", 3, _O, "only read-only tools run under the permission mode readonly"),
@@ -206,7 +211,7 @@ class Verdict:
     @property
     def status(self) -> Status:
         """The row's status."""
-        return self.reason.status
+        return REASONS[self.code].status
 
 
 class Settlement:

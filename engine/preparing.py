@@ -17,10 +17,11 @@ from engine.authoring import canonical
 from engine.checking import NODES, Checker, data_problem, parse_arguments
 from engine.declaration import Declaration
 from engine.jail import plan as plans
+from engine.jail import wasm
 from engine.jail.facts import HostFacts
 from engine.limits import Limits
 from engine.outcome import error_for
-from engine.policy.model import Policy
+from engine.policy.model import Kind, Policy
 from engine.policy.resolve import Asked, Resolved, Tightening, resolve
 from engine.results.receipts import Setting
 from engine.staging import environ
@@ -32,6 +33,7 @@ from engine.supervision.warm import calls_of
 from engine.wire.framing import LONGEST
 from engine.wire.messages import FromWorker, Init, Packed, Partial, Result
 from engine.wire.session import Bounds
+from engine.worker.kinds import Choice
 
 _NESTED_NODES = 100_000  # values in the arguments of a tool's own call; they are packed and checked at once
 _TENANT = 256  # characters of a tenant's name; it stands on every receipt
@@ -48,10 +50,17 @@ class Loaded:
     policy: Policy
     declarations: str
     preload: tuple[str, ...]
+    choice: Choice
+    python: str  # of the interpreter that runs it
     image: str
     described: Mapping[str, Any] | None = None  # the receipt of its describing, None before it
     code: Code | None = None  # byte code of the bundle's sources, where there is any
     inode: int  # of the bundle's folder: one that was removed and published again is another, and a jail holds on to the old
+
+    @property
+    def kind(self) -> Kind:
+        """The kind of worker that runs it."""
+        return self.choice.kind
 
     def content(self, names: Sequence[str]) -> plans.Content:
         """What a worker of this source is built around, with the layers of those names."""
@@ -135,6 +144,7 @@ class Prepared:
     recipe: Recipe
     policy: Mapping[str, Any]
     worker: Mapping[str, Any]
+    setting: Setting | None = None  # of its receipts; None for a describing
 
 
 class Preparation:
@@ -163,7 +173,10 @@ class Preparation:
         resolved = resolve(loaded.policy, tool.asked, tightening)
         made = self.prepared(resolved, loaded, tenant=request.tenant)
         bounds = dataclasses.replace(made.recipe.bounds, aside_bytes=tool.aside_bytes)
-        made = dataclasses.replace(made, recipe=dataclasses.replace(made.recipe, bounds=bounds))
+        setting = dataclasses.replace(
+            tool.setting(request.tenant), policy=made.policy, limits=resolved.limits, means=made.recipe.plan.means, worker=made.worker
+        )
+        made = dataclasses.replace(made, recipe=dataclasses.replace(made.recipe, bounds=bounds), setting=setting)
         if like is not None:
             _keep(self._made, like, made)
         return made
@@ -194,6 +207,7 @@ class Preparation:
             log_bytes=limits.log_bytes,
             start_ms=limits.start_ms,
             freshness=resolved.freshness,
+            wasm=loaded.image if loaded.kind is Kind.WASM else "",
         )
         policy = {
             "name": resolved.policy,
@@ -202,13 +216,21 @@ class Preparation:
             "permission": str(resolved.permission),
             "loosenings": list(resolved.loosenings),
         }
-        worker = {"freshness": str(resolved.freshness), "way": str(self._facts.way), "python": self._facts.python, "walls": plan.walls}
+        worker = {
+            "kind": str(loaded.kind),
+            "why": loaded.choice.why,
+            "freshness": str(resolved.freshness),
+            "way": str(self._facts.way),
+            "python": loaded.python,
+            "walls": plan.walls,
+        }
         return Prepared(resolved=resolved, recipe=recipe, policy=policy, worker=worker)
 
     def _plan(self, key: str, resolved: Resolved, loaded: Loaded) -> plans.Plan:
         made = self._plans.get(key)
         if made is None:
-            made = plans.make(resolved, self._facts, self._places, loaded.content(resolved.layers))
+            make = wasm.make if loaded.kind is Kind.WASM else plans.make
+            made = make(resolved, self._facts, self._places, loaded.content(resolved.layers))
             _keep(self._plans, key, made)
         return made
 

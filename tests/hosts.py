@@ -11,11 +11,12 @@ from engine.jail.plan import Places
 from engine.limits import Limits
 from engine.places import data_dir
 from engine.policy.load import load_policy
-from engine.policy.model import Policy
+from engine.policy.model import Kind, Policy
 from engine.policy.resolve import Asked, Resolved, Tightening, resolve
 from engine.preparing import Loaded, LoadedTool
 from engine.staging.bundle import Bundle
 from engine.staging.layers import Layer
+from engine.worker.kinds import Choice
 
 ALL_CAPABILITIES = (1 << 41) - 1
 FACTS = HostFacts(
@@ -86,7 +87,15 @@ def loaded(given: Policy | None = None, *, digest: str = HEX, layers: tuple[Laye
         files={},
     )  # fmt: skip  one record
     return Loaded(
-        bundle=bundle, layers=layers, policy=given or policy(), declarations="sha256:declared", preload=("json",), image=image, inode=1
+        bundle=bundle,
+        layers=layers,
+        policy=given or policy(),
+        declarations="sha256:declared",
+        preload=("json",),
+        choice=Choice(kind=Kind.NATIVE, why="asked for by the caller"),
+        python="3.11.7",
+        image=image,
+        inode=1,
     )
 
 

@@ -11,7 +11,7 @@ import os
 import subprocess
 import sys
 import threading
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +21,7 @@ import trio
 from engine.host import Engine
 from engine.outcome import Outcome
 
+_DEFAULTS: dict[str, Any] = {"worker": "native"}  # of engines, until a test says otherwise
 PROJECT = Path(__file__).resolve().parents[1]
 _DRIVER = """
 import json, os, sys
@@ -135,18 +136,30 @@ def mounts_below(folder: Path) -> list[str]:
     return [line.split()[4] for line in lines if line.split()[4].startswith(f"{folder}/")]
 
 
+@contextlib.contextmanager
+def default_kind(kind: str, image_dir: Path) -> Iterator[None]:
+    """Have engines that are made in this block run their sources in that kind of worker."""
+    before = dict(_DEFAULTS)
+    _DEFAULTS.update(worker=kind, image_dir=image_dir)
+    try:
+        yield
+    finally:
+        _DEFAULTS.clear()
+        _DEFAULTS.update(before)
+
+
 @contextlib.asynccontextmanager
 async def clean_engine(state: Path | None, **options: Any) -> AsyncIterator[Engine]:
     """An engine that must leave nothing: no process, descriptor, cgroup or mount when its block ends."""
     await trio.to_thread.run_sync(lambda: None)  # trio's own worker thread is there before the count
     before = Belongings.now()
-    launcher = -1
-    async with Engine(state_dir=state, **options) as engine:
+    launchers: list[int] = []
+    async with Engine(state_dir=state, **{**_DEFAULTS, **options}) as engine:
         yield engine
-        launcher = engine.launcher_pid
+        launchers += engine.launcher_pids
     after = Belongings.now()
     assert after.children == before.children
     assert after.descriptors == before.descriptors
-    assert cgroups_of(launcher) == []
+    assert [cgroup for launcher in launchers for cgroup in cgroups_of(launcher)] == []
     if state is not None:
         assert mounts_below(state) == []

@@ -89,7 +89,8 @@ def wheel(
 ) -> Path:
     """A wheel made by hand of these files, with a RECORD that fits unless another is given."""
     info = f"{name}-{version}.dist-info"
-    full = {**files, f"{info}/METADATA": f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n".encode()}
+    full = dict(files)
+    full.setdefault(f"{info}/METADATA", f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n".encode())
     path = folder / f"{name}-{version}-{tag}.whl"
     with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
         for member, data in full.items():

@@ -11,16 +11,19 @@ Laws:
 import os
 import signal
 import sys
-from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import click
+
+from engine.faces.image_commands import image
+from engine.faces.options import printer as _printer
+from engine.faces.options import shared as _shared
 
 if TYPE_CHECKING:
     from engine.faces.printing import Answer, Printer
     from engine.faces.run import Wanted
 
-F = TypeVar("F", bound=Callable[..., Any])
 _BUG, _INTERRUPTED, _USAGE = "engine_failed.bug", "cancelled.caller", "refused.request"
 # what pip is told where wheels come from and how to get there; nothing else of the environment reaches it
 _FOR_PIP = (
@@ -38,31 +41,14 @@ _FOR_PIP = (
 _FOR_PIP_BEGIN = ("PIP_", "HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "NO_PROXY")
 
 
-def _shared(*names: str) -> Callable[[F], F]:
-    """The options that commands have alike; ``--json`` and ``--debug`` are on all of them."""
-    known = {
-        "policy": click.option("--policy", default="required", metavar="P", help="Policy by name, or by a path beginning with ./ or /."),
-        "worker": click.option("--worker", type=click.Choice(["auto", "native", "wasm"]), default="auto", help="Kind of worker."),
-        "timeout": click.option("--timeout", "timeout_ms", type=int, metavar="MS", help="Less time than the policy grants, in ms."),
-        "tenant": click.option("--tenant", metavar="T", help="Calls of different tenants never share a worker."),
-        "state": click.option("--state-dir", metavar="D", help="Folder for bundles, layers and the journal."),
-    }
-    ending = (
-        click.option("--json", "as_json", is_flag=True, help="One JSON document on stdout."),
-        click.option("--debug", is_flag=True, help="Show the trace of a bug of ours."),
-    )
-
-    def decorate(function: F) -> F:
-        for option in (*reversed(ending), *(known[name] for name in reversed(names))):
-            function = option(function)
-        return function
-
-    return decorate
-
-
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
-def cli() -> None:
+@click.pass_context
+def cli(context: click.Context) -> None:
     """Run Python tools that nobody vouches for, each call in a fresh jail."""
+    context.obj = _pip_environment
+
+
+cli.add_command(image)
 
 
 @cli.command()
@@ -317,12 +303,6 @@ def _code(returned: object) -> int:
 def _asked(flag: str, given: list[str]) -> bool:
     """Whether a flag is among the arguments, for ends that come before they were parsed."""
     return flag in (given[: given.index("--")] if "--" in given else given)
-
-
-def _printer(as_json: bool) -> "Printer":
-    from engine.faces.printing import Printer
-
-    return Printer(as_json=as_json)
 
 
 def _wanted(options: dict[str, Any]) -> "Wanted":

@@ -70,7 +70,7 @@ async def demo(printer: Printer, wanted: Wanted, secret: str) -> Answer:
     with canary() as outside:
         async with wanted.engine() as engine:
             started = trio.current_time()
-            declarations = await engine.load(data_dir("worker_images") / "demo")
+            declarations = await engine.load(data_dir("worker_images") / "demo", worker="native")
             load_ms = (trio.current_time() - started) * 1000
             printer.note(f"loaded {len(declarations)} tools in {load_ms:.0f} ms; none of it was imported outside of a jail")
             answers = [await _answered(engine, name, arguments) for name, arguments in _CALLS]

@@ -127,7 +127,7 @@ async def _inside(policy: Policy, wanted: Wanted, launchers: list[int]) -> list[
     memory, scratch = min(_MEMORY_MIB, policy.limits.memory_bytes >> 20), min(_SCRATCH_MIB, policy.limits.scratch_bytes >> 20)
     async with wanted.engine() as engine:
         launchers.append(engine.launcher_pid)
-        await engine.load(data_dir("worker_images") / "selfcheck")
+        await engine.load(data_dir("worker_images") / "selfcheck", worker="native")
         with tempfile.TemporaryDirectory(prefix="stockade-doctor-") as folder:
             canary = Path(folder) / "canary"
             canary.write_text("untouched", encoding="ascii")

@@ -1,7 +1,7 @@
 """``stockade layer``: installed dependencies, added from pinned wheels, listed, verified, removed.
 
 Its job: from a requirements file to a layer in the state folder, and what is there, as text and data.
-Not its job: fetching (``images/build.py``), checking and keeping (``staging/layers.py``), granting a layer to a tool (a policy).
+Not its job: fetching (``images/fetch.py``), checking and keeping (``staging/layers.py``), granting a layer to a tool (a policy).
 Laws:
 1. A layer is never put where it would be gone when the command ends (tests/e2e/test_cli_layer.py).
 2. Native code needs ``--native``, each time (tests/e2e/test_cli_layer.py).
@@ -15,7 +15,7 @@ from typing import Any
 
 from engine.errors import EngineError, HostError
 from engine.faces.printing import Answer, Printer, table
-from engine.images import build
+from engine.images import fetch
 from engine.outcome import error_for
 from engine.places import data_dir
 from engine.staging import layers
@@ -31,7 +31,7 @@ def add(
     called = name or file.stem.lower().replace("_", "-").replace(".", "-")
     with _store(state_dir) as store, tempfile.TemporaryDirectory(prefix="stockade-wheels-") as folder:
         printer.note("fetching the pinned wheels with pip ...")
-        fetched = build.download_wheels(file, Path(folder) / "wheels", environment=environment)
+        fetched = fetch.download_wheels(file, Path(folder) / "wheels", environment=environment)
         printer.note(f"checking and unpacking {len(fetched.wheels)} wheels ...")
         made = layers.add(called, fetched.wheels, fetched.pins, store, native=native)
     grant = f'grant it in a policy: [grants] layers = {{ value = ["{made.name}"], reason = "..." }}'

@@ -1,139 +1,163 @@
-"""Fetches the wheels of a layer with pip, by hash only.
+"""Builds one image: the same inputs once per cache, whole or not at all, and compiled for this machine.
 
-Its job: read a requirements file strictly, let pip download those wheels, say which digests each file may have.
-Not its job: unpacking or checking wheels (``staging/wheels.py``), keeping layers (``staging/layers.py``).
+Its job: the order of the steps, each from the bytes that the recipe's digest names; the manifest of what came out.
+Not its job: each step (the modules beside this one), the builder itself (``worker_images/<image>/build.py``), pinning (``pins.py``).
 Laws:
-1. A requirement without a hash, or a line that is anything but a pinned requirement, refuses before pip runs (tests/unit/test_layers.py).
-2. No code of a package runs: wheels only, no dependencies, no builds (tests/security/test_layer_wheels.py).
+1. Two builds at once are one build: the second waits, says so, and finds the first one's result (tests/unit/test_image_build.py).
+2. What is interrupted leaves nothing half, and the next one begins anew (tests/unit/test_image_build.py).
+3. A builder that makes nothing, something too large or no component leaves the cache as it was (tests/unit/test_image_build.py).
 """
 
-import dataclasses
-import re
-import subprocess
-import sys
-import tempfile
+import contextlib
+import errno
+import json
+import os
 from collections.abc import Mapping
 from pathlib import Path
-from types import MappingProxyType
+from typing import Any
 
-from packaging.requirements import InvalidRequirement, Requirement
-from packaging.utils import InvalidWheelFilename, canonicalize_name, parse_wheel_filename
-
+from engine.errors import one_line
+from engine.images import cache, compiling, running
+from engine.images.builder import Builder, Means, builder_for
+from engine.images.cache import COMPONENT, Cache, Damaged, Entry, sha256_of
+from engine.images.manifest import COMPONENT_BYTES, Manifest, Piece, Unsound, parse
+from engine.images.packages import Collected, collect
+from engine.images.recipe import COLLECTING_PYTHON, Recipe
+from engine.images.telling import Told
 from engine.outcome import error_for
 
-_REQUIREMENTS_BYTES = 1 << 20
-_SECONDS = 600  # for all wheels together
-_HASH = re.compile(r"--hash=sha256:([0-9a-f]{64})")
-_NOTHING: Mapping[str, str] = MappingProxyType({})
+PACKAGES_LOCK = "packages.json"
+_SECONDS = 1200
+_MAGIC = b"\0asm"
+_FACTS, _FACTS_BYTES = f"{COMPONENT}.json", 1 << 20
+_MODULES = 4096
+_NOTHING = Collected(folders=(), lock=b"", versions={}, modules=())
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Pinned:
-    """One line of a requirements file: a package, its exact version and the SHA-256 digests its wheel may have."""
+def build(recipe: Recipe, into: Cache, worker_images: Path, means: Means, told: Told) -> Entry:
+    """The image of the recipe, built unless it is there, and compiled for this machine.
 
-    name: str
-    text: str
-    sha256: frozenset[str]
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Download:
-    """Wheels on disk, and for each file name the digests that were pinned: what ``layers.add`` takes."""
-
-    wheels: tuple[Path, ...]
-    pins: Mapping[str, frozenset[str]]
-
-
-def read_requirements(text: str) -> tuple[Pinned, ...]:
-    """The pinned requirements. Raises refused.layer at the first line that is anything else, options included."""
-    pinned: list[Pinned] = []
-    for number, line in _logical(text):
-        requirement, *hashes = re.split(r"\s+(?=--hash=)", line)
-        found = [match[1] for one in hashes if (match := _HASH.fullmatch(one.strip()))]
-        # security: an option such as --index-url would let the file choose where its bytes come from
-        if not hashes or len(found) != len(hashes):
-            raise error_for(
-                "refused.layer", f"line {number}: write name==version --hash=sha256:<64 digits>; options and bare names are refused"
-            )
-        try:
-            parsed = Requirement(requirement)
-        except InvalidRequirement:
-            raise error_for("refused.layer", f"line {number}: not a requirement: write name==version --hash=sha256:<64 digits>") from None
-        exact = [one for one in parsed.specifier if one.operator == "==" and not one.version.endswith("*")]
-        if parsed.url is not None or len(exact) != 1 or len(parsed.specifier) != 1:
-            raise error_for("refused.layer", f"line {number}: {parsed.name} must be pinned with == to one version, without an address")
-        pinned.append(Pinned(name=canonicalize_name(parsed.name), text=str(parsed), sha256=frozenset(found)))
-    if not pinned:
-        raise error_for("refused.layer", "the requirements file names no package")
-    return tuple(pinned)
-
-
-def _logical(text: str) -> list[tuple[int, str]]:
-    """Lines with their numbers: continued ones joined, comments and empty ones gone."""
-    lines: list[tuple[int, str]] = []
-    held, start = "", 0
-    for number, line in enumerate(text.splitlines(), 1):
-        start = start if held else number
-        plain = re.sub(r"(?:^|\s)#.*$", "", line).rstrip()
-        if plain.endswith("\\"):
-            held += plain[:-1] + " "
-            continue
-        if (held + plain).strip():
-            lines.append((start, (held + plain).strip()))
-        held = ""
-    if held.strip():
-        lines.append((start, held.strip()))
-    return lines
-
-
-def download_wheels(requirements: Path, into: Path, *, environment: Mapping[str, str] = _NOTHING) -> Download:
-    """Download each pinned wheel into an empty folder. Raises refused.layer with what pip said, refused.storage for the folder.
-
-    pip sees only ``environment``: where an index is configured by variables, the caller hands those over.
+    Raises refused.image_build with what is missing or went wrong, refused.storage where the cache cannot be written.
     """
-    pinned = read_requirements(_text(requirements))
-    into.mkdir(mode=0o700, parents=True, exist_ok=True)
-    if any(into.iterdir()):
-        raise error_for("refused.storage", f"{into} must be empty")
-    with tempfile.TemporaryDirectory() as folder:
-        # the very lines that were checked, so that the file cannot change in between
-        checked = Path(folder) / "requirements.txt"
-        checked.write_text("".join(f"{one.text} {' '.join(f'--hash=sha256:{h}' for h in sorted(one.sha256))}\n" for one in pinned))
-        _pip(checked, into, environment)
-    wheels = tuple(sorted(into.iterdir()))
-    return Download(wheels=wheels, pins=MappingProxyType({wheel.name: _digests_for(wheel.name, pinned) for wheel in wheels}))
+    with into.writing(lambda: told.step("another process is at work on the images: waiting for it")):
+        try:
+            found = sound(into, recipe.digest)
+        except FileNotFoundError:
+            found = None
+        except Damaged as damage:
+            told.step(f"{one_line(damage)}: making it again")
+            found = None
+        if found is None:
+            _make(recipe, into, means, told)
+            found = sound(into, recipe.digest)
+        compiling.compile_here(found, worker_images, told)
+        return found
 
 
-def _text(requirements: Path) -> str:
+def sound(into: Cache, recipe: str) -> Entry:
+    """The image with its component hashed as well. Raises FileNotFoundError or Damaged."""
+    found = cache.entry(into, recipe)
+    with contextlib.closing(cache.Checked(found.path / COMPONENT)) as component:
+        component.check(found.manifest.component)
+    return found
+
+
+def _make(recipe: Recipe, into: Cache, means: Means, told: Told) -> None:
+    builder = builder_for(recipe.files[recipe.requirements], recipe.python, into, means, told)
+    with cache.making(into.images) as work:
+        guest, engine, made = work / "worker_images", work / "engine", work / "made"
+        _lay_out(guest, recipe.files)
+        _lay_out(engine, recipe.carried)
+        made.mkdir(mode=0o700)
+        packages = _NOTHING
+        if recipe.packages:
+            pins = recipe.files["packages/requirements.txt"]
+            collector = builder_for(pins, COLLECTING_PYTHON, into, means, told)
+            packages = collect(recipe.packages, guest, work, collector, means, told)
+            (made / PACKAGES_LOCK).write_bytes(packages.lock)
+        told.step(f"building {recipe.name}: {recipe.about}")
+        facts = _run(recipe, builder, packages, work, told)
+        with contextlib.suppress(FileNotFoundError):
+            os.rename(work / COMPONENT, made / COMPONENT)
+        manifest = _manifest(recipe, builder, packages, made / COMPONENT, facts)
+        cache.write_record(made, manifest, built_here=True)
+        cache.put(made, into.place(recipe.digest))
+
+
+def _lay_out(folder: Path, files: Mapping[str, bytes]) -> None:
+    for path, data in files.items():
+        (folder / path).parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        (folder / path).write_bytes(data)
+
+
+def _run(recipe: Recipe, builder: Builder, packages: Collected, work: Path, told: Told) -> Mapping[str, Any]:
+    """Run the builder; gives what it says of the component that it made."""
+    spec = {
+        "out": str(work / COMPONENT),
+        "facts": str(work / _FACTS),
+        "guest": str(work / "worker_images"),
+        "engine": str(work / "engine"),
+        "packages": [str(folder) for folder in packages.folders],
+        # a source to import beforehand, for an image of one tool: what publishing a tool would fill in
+        "prepared": None,
+    }
+    (work / "spec.json").write_text(json.dumps(spec))
+    (work / "tmp").mkdir(mode=0o700)
+    # nothing of ours reaches the builder; what it makes must not depend on chance or on today's date
+    environment = {
+        "HOME": str(work),
+        "TMPDIR": str(work / "tmp"),
+        "PATH": str(builder.python.parent),
+        "LANG": "C.UTF-8",
+        "PYTHONHASHSEED": "0",
+        "PYTHONDONTWRITEBYTECODE": "1",
+        "SOURCE_DATE_EPOCH": "315532800",  # the first date that zip files know
+    }
+    program = work / "worker_images" / recipe.program
     try:
-        with open(requirements, "rb") as file:
-            content = file.read(_REQUIREMENTS_BYTES + 1)
-        if len(content) > _REQUIREMENTS_BYTES:
-            raise error_for("refused.layer", f"{requirements.name} is larger than {_REQUIREMENTS_BYTES} bytes")
-        return content.decode("utf-8")
-    except OSError as error:
-        raise error_for("refused.layer", f"{requirements.name} cannot be read: {error.strerror}") from None
-    except UnicodeDecodeError:
-        raise error_for("refused.layer", f"{requirements.name} is not UTF-8 text") from None
+        running.run([builder.python, program, work / "spec.json"], environment=environment, folder=work, seconds=_SECONDS, tick=told.tick)
+    except running.Failed as failed:
+        # the builder's own words for a full disk; ours have an errno
+        if os.strerror(errno.ENOSPC) in " ".join(failed.lines):
+            raise cache.unwritable(work.parent, OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))) from None
+        raise error_for("refused.image_build", *(f"building {recipe.name}: {one_line(line)}" for line in failed.lines)) from None
+    return _facts(recipe, work / _FACTS)
 
 
-def _pip(requirements: Path, into: Path, environment: Mapping[str, str]) -> None:
-    options = ["--require-hashes", "--only-binary", ":all:", "--no-deps", "--no-input", "--disable-pip-version-check", "--quiet"]
-    command = [sys.executable, "-I", "-m", "pip", "download", *options, "--dest", str(into), "-r", str(requirements)]
+def _facts(recipe: Recipe, path: Path) -> Mapping[str, Any]:
     try:
-        done = subprocess.run(  # noqa: S603 - our own interpreter and options, no shell; the file was checked line by line
-            command, env=dict(environment), stdin=subprocess.DEVNULL, capture_output=True, timeout=_SECONDS, check=False
-        )
-    except subprocess.TimeoutExpired:
-        raise error_for("refused.layer", f"pip did not end within {_SECONDS} s") from None
-    if done.returncode:
-        said = [line for line in done.stderr.decode("utf-8", "replace").splitlines() if line.strip()]
-        raise error_for("refused.layer", *(said[-5:] or [f"pip ended with {done.returncode} and said nothing"]))
+        with open(path, "rb") as file:
+            facts = json.loads(file.read(_FACTS_BYTES))
+        python, modules = facts["python"], facts["modules"]
+        if not isinstance(python, str) or not isinstance(modules, list) or len(modules) > _MODULES:
+            raise ValueError
+        if not all(isinstance(module, str) for module in modules):
+            raise ValueError
+    except (OSError, ValueError, KeyError, TypeError):
+        raise error_for("refused.image_build", f"building {recipe.name}: the builder did not say what it made") from None
+    return dict(facts)
 
 
-def _digests_for(file: str, pinned: tuple[Pinned, ...]) -> frozenset[str]:
+def _manifest(recipe: Recipe, builder: Builder, packages: Collected, component: Path, facts: Mapping[str, Any]) -> Manifest:
     try:
-        name = parse_wheel_filename(file)[0]
-    except InvalidWheelFilename:
-        raise error_for("refused.layer", f"pip left {file}, which is no wheel") from None
-    return frozenset[str]().union(*(one.sha256 for one in pinned if one.name == name))
+        with open(component, "rb") as file:
+            size, magic = os.fstat(file.fileno()).st_size, os.pread(file.fileno(), len(_MAGIC), 0)
+            if magic != _MAGIC or size > COMPONENT_BYTES:
+                raise error_for("refused.image_build", f"building {recipe.name}: what was made is no component, or too large")
+            piece = Piece(size=size, sha256=sha256_of(file.fileno()))
+    except FileNotFoundError:
+        raise error_for("refused.image_build", f"building {recipe.name}: the builder made nothing") from None
+    manifest = Manifest(
+        name=recipe.name,
+        recipe=recipe.digest,
+        inputs=recipe.inputs,
+        packages=packages.versions,
+        component=piece,
+        python=facts["python"],
+        modules=tuple(sorted({*facts["modules"], *packages.modules})),
+        tools=builder.versions,
+    )
+    try:
+        return parse(manifest.bytes())
+    except Unsound as unsound:
+        raise error_for("refused.image_build", f"building {recipe.name}: what the builder says of it: {unsound}") from None

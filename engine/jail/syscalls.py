@@ -21,6 +21,8 @@ from engine.errors import PolicyError
 
 JAIL: Final = ("compute", "scratch", "zygote")  # pid 1, loaded once at lock-down; its children inherit it
 CHILD: Final = ("compute", "scratch", "child")  # loaded on top by each child before tool code
+WASM_JAIL: Final = ("wasm", "wasm_zygote")  # the same two of a WebAssembly worker
+WASM_CHILD: Final = ("wasm", "wasm_child")
 EPERM: Final = 1
 # the same on both architectures (asm-generic/errno.h), and held here because a plan may be made on another system
 ANSWERS: Final = MappingProxyType({"EPERM": 1, "EACCES": 13, "ENOTTY": 25, "ENOSYS": 38, "EOPNOTSUPP": 95})

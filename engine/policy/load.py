@@ -47,15 +47,17 @@ _NAME = re.compile(r"[a-z][a-z0-9_-]{0,63}")
 _ENUMS: Mapping[str, type[Mode | Permission | Freshness | Kind]] = MappingProxyType(
     {"mode": Mode, "permission": Permission, "freshness": Freshness, "worker": Kind}
 )
+_IMAGE = "image"
 _SETS = ("layers", "credentials", "network", "effects")
 _MAPS = ("environment", "folders")
-_TABLES: Mapping[str, tuple[str, ...]] = MappingProxyType(
+_TABLES: Mapping[str, tuple[str, ...] | None] = MappingProxyType(
     {
         "limits": tuple(LIMIT_KEYS),
         "protections": tuple(PROTECTIONS),
         "grants": _SETS,
         "loosenings": tuple(LOOSENINGS),
         "pool": ("jails", "total", "ready", "queued", "idle", "memory"),
+        "images": None,  # names of the operator's choice
     }
 )
 _AMOUNTS: Mapping[str, tuple[str, Callable[[object], int]]] = MappingProxyType(
@@ -186,7 +188,9 @@ def _overlay(name: str, base: Policy, entries: Mapping[str, Mapping[str, Any]]) 
         pool=dataclasses.replace(base.pool, **entries["pool"]),
         freshness=own.get("freshness", base.freshness),
         worker=own.get("worker", base.worker),
+        image=own.get("image", base.image),
         denied=base.denied,
+        images={**base.images, **entries["images"]},
     )
 
 
@@ -195,7 +199,7 @@ def _entries(path: Path, document: Mapping[str, Any]) -> dict[str, dict[str, Any
     lines: list[str] = []
     found: dict[str, dict[str, Any]] = {name: {} for name in ("", *_TABLES, *(f"grants.{name}" for name in _MAPS))}
     for key, content in document.items():
-        if key in _ENUMS:
+        if key in _ENUMS or key == _IMAGE:
             _entry(lines, "", key, content, found[""])
         elif key == "grants" and isinstance(content, dict):
             for name in (name for name in _MAPS if name in content):
@@ -204,7 +208,7 @@ def _entries(path: Path, document: Mapping[str, Any]) -> dict[str, dict[str, Any
         elif key in _TABLES:
             _table(lines, key, content, _TABLES[key], found[key])
         else:
-            lines.append(f"{key}: unknown key; allowed: {', '.join(('extends', *_ENUMS, *_TABLES))}")
+            lines.append(f"{key}: unknown key; allowed: {', '.join(('extends', *_ENUMS, _IMAGE, *_TABLES))}")
     if lines:
         raise _error(path, lines)
     return found
@@ -234,6 +238,8 @@ def _entry(lines: list[str], table: str, name: str, entry: object, into: dict[st
 
 def _typed(table: str, name: str, key: str, value: object) -> tuple[str, Any]:
     """The field of an entry and its value, as the model takes them."""
+    if name == _IMAGE and table == "":
+        return name, _name(key, value)
     if table == "":
         return name, _member(key, value)
     if table in SHAPE_KINDS:
@@ -264,6 +270,12 @@ def _member(key: str, value: object) -> Mode | Permission | Freshness | Kind:
     if not isinstance(value, str) or value not in members:
         raise PolicyError("refused.policy", f"{key}: {value!r} is unknown; allowed: {', '.join(members)}")
     return _ENUMS[key](value)
+
+
+def _name(key: str, value: object) -> str:
+    if not isinstance(value, str) or _NAME.fullmatch(value) is None:
+        raise PolicyError("refused.policy", f"{key}: want the name of an image, such as python_wasm")
+    return value
 
 
 def _strings(key: str, value: object) -> list[str]:

@@ -174,6 +174,8 @@ def parse_limits(written: Mapping[str, object]) -> dict[str, int]:
 
 _LAYER = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
 _FOLDER_NAME = re.compile(r"[a-z][a-z0-9_-]{0,63}")
+_IMAGE = re.compile(r"[a-z][a-z0-9_]{0,63}")
+_DIGEST = re.compile(r"sha256:[0-9a-f]{64}")
 _LABEL = r"[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?"  # RFC 1123 section 2.1
 # The last label begins with a letter: 127.1, 0x7f.1 and 2130706433 are addresses in disguise, not names.
 _HOST_PORT = re.compile(rf"(?P<host>(?:{_LABEL}\.)+(?=[a-z]){_LABEL}):(?P<port>[1-9][0-9]{{0,4}})")
@@ -250,6 +252,13 @@ def _variable_problems(name: object, value: object) -> list[str]:
     return [f"{key}: the value carries a login (user@host): grant a credential instead"] if _USERINFO.search(value) else []
 
 
+def image_problem(name: object, value: object) -> str | None:
+    """Why this names no image by its digest, or None."""
+    if _is(_IMAGE, name) and _is(_DIGEST, value):
+        return None
+    return f"images.{name}: want the name of an image, and its digest: sha256: and 64 hexadecimal digits (`stockade image list --json`)"
+
+
 _POOL_BOUNDS = (("jails", 1, 31), ("total", 1, 31), ("ready", 1, 31), ("queued", 0, 31), ("idle_ms", 1, 31), ("memory_bytes", 1, 50))
 
 
@@ -302,10 +311,13 @@ class Policy:
     pool: Pool
     freshness: Freshness
     worker: Kind = Kind.AUTO
+    image: str = "python_wasm"  # of wasm workers
     denied: DeniedNames = dataclasses.field(repr=False)
+    images: Mapping[str, str] = dataclasses.field(default_factory=dict)  # digest by name, in place of what the release pins
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "protections", MappingProxyType(dict(self.protections)))
+        object.__setattr__(self, "images", MappingProxyType(dict(self.images)))
         object.__setattr__(self, "loosenings", tuple(sorted(set(self.loosenings))))
         lines = self._protection_problems() or self._loosening_problems()
         # security: without this a policy file could hand a signing key or LD_PRELOAD to a worker under another spelling
@@ -314,6 +326,7 @@ class Policy:
             for name in sorted(self.grants.environment)
             if self.denied.denied(name)
         ]
+        lines += [line for name, value in self.images.items() if (line := image_problem(name, value)) is not None]
         if lines:
             raise PolicyError("refused.policy", *lines)
 
@@ -330,12 +343,14 @@ class Policy:
             "permission": str(self.permission),
             "freshness": str(self.freshness),
             "worker": str(self.worker),
+            "image": self.image,
             "limits": {name: getattr(self.limits, name) for name in LIMIT_NAMES},
             "protections": dict(self.protections),
             "grants": self.grants.data(),
             "loosenings": list(self.loosenings),
             "pool": dataclasses.asdict(self.pool),
             "denied": self.denied.data(),
+            "images": dict(self.images),
         }
 
     def _protection_problems(self) -> list[str]:

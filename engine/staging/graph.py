@@ -79,12 +79,12 @@ async def close_graph(
     return _graph(folder.name, entry, closing)
 
 
-def unmet(graph: Graph, layer_modules: frozenset[str]) -> tuple[str, ...]:
-    """One line for each import that neither the source, the standard library nor these layers hold; empty when all are met."""
+def unmet(graph: Graph, layer_modules: frozenset[str], image_modules: frozenset[str] = frozenset()) -> tuple[str, ...]:
+    """One line for each import that neither the source, the standard library, these layers nor the image hold; empty when all are met."""
     lines = [
         f"{where}: {name} is neither in the source, nor standard, nor in a granted layer"
         for name, where in sorted(graph.externals.items())
-        if name not in layer_modules
+        if name not in layer_modules | image_modules
     ]
     tops = {path.partition("/")[0] for path in graph.files if path.endswith(".py") and "/" in path}
     lines += [

@@ -1,7 +1,7 @@
 """Dependencies of tools as read-only folders, made out of pinned wheels by our own hands.
 
 Its job: add, list, find, verify and remove layers in one store: ``sha256/aa/<digest>/{site/..., manifest.json}``.
-Not its job: fetching wheels (``images/build.py``), checking one (``wheels.py``), granting a layer to a tool (``policy``).
+Not its job: fetching wheels (``images/fetch.py``), checking one (``wheels.py``), granting a layer to a tool (``policy``).
 Laws:
 1. A layer is named by the digest of its content; a name points to the newest one of that name (tests/unit/test_layers.py).
 2. Native code gets in only where the operator granted it (tests/security/test_layer_wheels.py).

@@ -1,7 +1,7 @@
 """Reads one wheel into memory and checks every byte of it; nothing is installed by anybody else.
 
 Its job: the pin, the archive's own form, each member against RECORD, what belongs on a module path and what is dropped.
-Not its job: fetching wheels (``images/build.py``), writing a layer (``layers.py``).
+Not its job: fetching wheels (``images/fetch.py``), writing a layer (``layers.py``).
 Laws:
 1. Only bytes that a pin and RECORD both name come through (tests/unit/test_layers.py).
 2. No member leaves the layer, none is a link, none is larger than it says (tests/security/test_layer_wheels.py).

@@ -10,6 +10,7 @@ Laws:
 import dataclasses
 from collections.abc import Iterable, Mapping
 from types import MappingProxyType
+from typing import Protocol
 
 from engine.outcome import error_for
 from engine.policy.model import Freshness, Kind
@@ -35,15 +36,20 @@ _USELESS_IN_WASM: Mapping[str, str] = MappingProxyType(
 _LEAST_MEMORY = 64 << 20  # the guest's interpreter with its standard library takes the first 40 MiB
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Image:
-    """What the wasm image on this machine holds: modules of its standard library and of its bundled packages. ``digest`` names it."""
+class Image(Protocol):
+    """What the wasm image on this machine holds: modules of its standard library, and of its bundled packages."""
 
-    name: str
-    digest: str
-    python: str
-    modules: frozenset[str]
-    packages: frozenset[str] = frozenset()
+    @property
+    def name(self) -> str:
+        """Its name."""
+
+    @property
+    def modules(self) -> frozenset[str]:
+        """Top-level modules of its standard library."""
+
+    @property
+    def packages(self) -> frozenset[str]:
+        """Top-level modules of what is bundled with it."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -66,8 +72,15 @@ class Choice:
     why: str
 
 
-def choose(asked: Mapping[str, Kind], needs: Needs, image: Image | None) -> Choice:
-    """The kind for a source; ``asked`` is who asks for which: caller, policy, declaration.
+def kind_named(name: str) -> Kind:
+    """The kind of that name. Raises RequestError."""
+    if name not in [*Kind]:
+        raise error_for("refused.request", f"there is no worker kind {name!r}: use {', '.join(Kind)}")
+    return Kind(name)
+
+
+def choose(asked: Mapping[str, Kind], needs: Needs, image: Image | str) -> Choice:
+    """The kind for a source; ``asked`` is who asks for which: caller, policy, declaration. ``image``, or in a line why there is none.
 
     Raises ``refused.worker_kind`` naming what is missing, or who asks for different kinds.
     """
@@ -84,12 +97,12 @@ def choose(asked: Mapping[str, Kind], needs: Needs, image: Image | None) -> Choi
     return Choice(kind=Kind.WASM, why="the strongest there is")
 
 
-def problems(kind: Kind, needs: Needs, image: Image | None) -> tuple[str, ...]:
+def problems(kind: Kind, needs: Needs, image: Image | str) -> tuple[str, ...]:
     """What keeps that kind from serving, a line each; empty when nothing does."""
     if kind is Kind.NATIVE:
         return ()  # what it lacks, a module in no layer, was told with its line in the source
-    if image is None:
-        return ("its image is not on this machine (stockade image build)",)
+    if isinstance(image, str):
+        return (image,)
     held = image.modules | image.packages
     lines = [f"its image {image.name} has no module {name}" for name in sorted(_tops(needs.standard) - held)]
     lines += [f"{name} is neither in a granted layer nor in its image {image.name}" for name in sorted(needs.externals - held)]

@@ -10,6 +10,7 @@ Laws:
 """
 
 import contextlib
+import dataclasses
 import os
 import select
 import signal
@@ -17,6 +18,7 @@ import socket
 import subprocess
 import sys
 from collections.abc import Mapping
+from importlib import metadata
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +36,24 @@ _LEAVE_SECONDS = 3.0  # a second more than the launcher gives its jails
 _ENVIRONMENT = {"LC_ALL": "C.UTF-8", "MALLOC_ARENA_MAX": "1", "PATH": "/nonexistent", "TZ": "UTC"}  # one arena: 64 threads fit RLIMIT_AS
 
 
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Program:
+    """What a launcher runs, below ``worker_images``, and what it is given beyond what all are: words, and descriptors to keep."""
+
+    file: str
+    words: tuple[str, ...] = ()
+    descriptors: tuple[int, ...] = ()
+
+
+NATIVE = Program(file="enter/main.py")
+
+
+def wasm_program(code: int) -> Program:
+    """The launcher of WebAssembly workers; ``code`` is the descriptor of an image's compiled code."""
+    packages = Path(str(metadata.distribution("wasmtime").locate_file(""))).resolve()
+    return Program(file="wasm/main.py", words=(str(packages), str(code)), descriptors=(code,))
+
+
 class Launcher:
     """A running launcher. ``facts`` is what it told of this host."""
 
@@ -45,10 +65,10 @@ class Launcher:
         self.facts: HostFacts
 
     @classmethod
-    async def start(cls) -> "Launcher":
+    async def start(cls, program: Program = NATIVE) -> "Launcher":
         """A launcher that has said what this host is. Raises HostError when it could not start."""
         try:
-            launcher = cls(*_spawn())
+            launcher = cls(*_spawn(program))
         except OSError as error:
             raise HostError("refused.start_failed", f"the launcher could not be started: {error.strerror}") from None
         try:
@@ -150,13 +170,13 @@ class Launcher:
         return HostError("refused.start_failed", f"the launcher is gone: {why}")
 
 
-def _spawn() -> tuple[subprocess.Popen[bytes], int, socket.socket, int]:
-    program = data_dir("worker_images") / "enter" / "main.py"
+def _spawn(program: Program) -> tuple[subprocess.Popen[bytes], int, socket.socket, int]:
+    file = data_dir("worker_images") / program.file
     carried = Path(__file__).resolve().parent.parent.parent
     import msgpack  # where it lies is all that is asked of it here
 
     packages = Path(msgpack.__file__).resolve().parent.parent
-    command = [getattr(sys, "_base_executable", "") or sys.executable, "-I", "-S", "-X", "utf8", str(program)]
+    command = [getattr(sys, "_base_executable", "") or sys.executable, "-I", "-S", "-X", "utf8", str(file)]
     with contextlib.ExitStack() as opened:
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         opened.callback(ours.close)
@@ -165,13 +185,13 @@ def _spawn() -> tuple[subprocess.Popen[bytes], int, socket.socket, int]:
             opened.callback(os.close, errors)
             try:
                 process = subprocess.Popen(  # noqa: S603 - our own interpreter and program, no shell
-                    [*command, str(os.getpid()), str(carried), str(packages), str(theirs.fileno())],
+                    [*command, str(os.getpid()), str(carried), str(packages), str(theirs.fileno()), *program.words],
                     env=_ENVIRONMENT,
                     cwd="/",
                     stdin=subprocess.DEVNULL,
                     stdout=subprocess.DEVNULL,
                     stderr=far_errors,
-                    pass_fds=[theirs.fileno()],
+                    pass_fds=[theirs.fileno(), *program.descriptors],
                     start_new_session=True,
                 )
             finally:

@@ -71,7 +71,7 @@ def told(recipe: Recipe, **environment: str) -> Recipe:
 @contextlib.asynccontextmanager
 async def jail_of(engine: Engine, recipe: Recipe) -> AsyncIterator[Jail]:
     """A jail outside the engine's pool, ended when the block does."""
-    jail = await Jail.start(await engine._running_launcher(), recipe.plan, seconds=10)
+    jail = await Jail.start(await engine._launchers.native(), recipe.plan, seconds=10)
     try:
         yield jail
     finally:

@@ -176,7 +176,7 @@ FOLDS = b"".join(b"x = 'a' * 4096 + '%d'\n" % number for number in range(700))  
 
 async def test_code_past_what_a_bundle_can_keep_is_not_held(engine: Engine) -> None:
     """A load with more of it has none at all, whatever comes after; a new load begins anew."""
-    launcher = await engine._running_launcher()
+    launcher = await engine._launchers.native()
     for second in (FOLDS, b"x = 1\n"):
         async with open_parser(launcher, engine._state.places) as parse:
             sizes = []

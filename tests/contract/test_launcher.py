@@ -50,9 +50,9 @@ async def test_it_is_started_by_the_thread_of_the_loop(monkeypatch: pytest.Monke
     spawn = launchers._spawn
     threads: list[int] = []
 
-    def noted() -> Any:
+    def noted(program: launchers.Program) -> Any:
         threads.append(threading.get_ident())
-        return spawn()
+        return spawn(program)
 
     monkeypatch.setattr(launchers, "_spawn", noted)
     async with running():
@@ -246,7 +246,7 @@ async def test_a_full_table_of_ours_is_told(engine: Engine, tmp_path: Path) -> N
     try:
         outcome = await engine.call("run", {"code": "value = 1"}, tenant="another")
         with pytest.raises(HostError) as loading:
-            async with open_parser(await engine._running_launcher(), engine._state.places):
+            async with open_parser(await engine._launchers.native(), engine._state.places):
                 raise AssertionError("it was started")
         with pytest.raises(HostError) as starting:
             await Launcher.start()

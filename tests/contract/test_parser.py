@@ -21,7 +21,7 @@ from tests import kit, moments
 @asynccontextmanager
 async def parsing(engine: Engine) -> AsyncIterator[tuple[Parser, psutil.Process]]:
     """A parser of the engine's launcher, and its process."""
-    launcher = await engine._running_launcher()
+    launcher = await engine._launchers.native()
     before = set(psutil.Process(launcher.pid).children())
     async with open_parser(launcher, engine._state.places) as parse:
         (process,) = set(psutil.Process(launcher.pid).children()) - before
@@ -157,7 +157,7 @@ async def test_a_load_that_is_cancelled_leaves_no_parser(engine: Engine, tmp_pat
 
 async def test_a_launcher_that_died_starts_no_parser(engine: Engine) -> None:
     """The order says so, as a fault of this host."""
-    launcher = await engine._running_launcher()
+    launcher = await engine._launchers.native()
     os.kill(launcher.pid, signal.SIGKILL)
     with trio.fail_after(20), pytest.raises(HostError) as caught:
         async with open_parser(launcher, engine._state.places):

@@ -67,8 +67,8 @@ def test_a_signal_while_pip_runs_ends_it_too(tmp_path: Path) -> None:
     temporary.mkdir()
     slow = "import sys, time; print('up', file=sys.stderr, flush=True); time.sleep(60)"
     program = (
-        "import subprocess, sys\nfrom engine.faces import cli\nfrom engine.images import build\n"
-        f"build._pip = lambda *_: subprocess.run([sys.executable, '-c', {slow!r}])\n"
+        "import subprocess, sys\nfrom engine.faces import cli\nfrom engine.images import fetch\n"
+        f"fetch._pip = lambda *_: subprocess.run([sys.executable, '-c', {slow!r}])\n"
         f"cli.main(['layer', 'add', {str(requirements)!r}, '--json'])\n"
     )
     process = subprocess.Popen(

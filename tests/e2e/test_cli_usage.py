@@ -34,6 +34,7 @@ def test_help_names_the_commands(tmp_path: Path) -> None:
         "describe",
         "doctor",
         "explain",
+        "image",
         "layer",
         "run",
     ]

@@ -58,13 +58,20 @@ FENCES = (
         danger="kernel calls",
         looks=("ctypes", "_ctypes", "cffi", "_cffi_backend"),
         trees=EVERYWHERE,
-        homes={"worker_images/enter/kernel.py": "the only file that may make them, a few lines for each"},
+        homes={
+            "worker_images/enter/kernel.py": "the only file that may make them, a few lines for each",
+            "worker_images/wasm/host.py": "the WebAssembly engine's own functions by address, and the seal on memory that holds code",
+            "worker_images/wasm/runtime.py": "hands that engine values by address, so that a child converts nothing",
+        },
     ),
     Fence(
         danger="copying the process",
         looks=("os.fork", "os.forkpty", "posix.fork", "_posixsubprocess"),
         trees=EVERYWHERE,
-        homes={"worker_images/enter/": "the launcher's program, one thread, made to fork"},
+        homes={
+            "worker_images/enter/": "the launcher's program, one thread, made to fork",
+            "worker_images/wasm/runtime.py": "one child that is thrown away, in which the image is tried and measured",
+        },
     ),
     Fence(
         danger="starting a program",
@@ -73,7 +80,8 @@ FENCES = (
         homes={
             "engine/worker/launcher.py": "starts the launcher's program, from which all workers come",
             "engine/worker/checker.py": "starts the process that checks large values, locked before it reads one",
-            "engine/images/build.py": "runs pip and compilers when the operator builds a layer or an image",
+            "worker_images/enter/bound.py": "becomes a program of those that the next one starts",
+            "engine/images/running.py": "runs pip, a builder and the compiler when the operator builds a layer or an image",
         },
     ),
     Fence(
@@ -90,6 +98,7 @@ FENCES = (
             "engine/worker/probe.py": "the socket pair to a process that tries a protection",
             "engine/faces/canary.py": "a listener on loopback that nobody may reach, for the demo",
             "worker_images/enter/": "the other end of those pairs, which receives descriptors",
+            "worker_images/wasm/main.py": "the launcher's end, as in enter/main.py",
         },
     ),
     Fence(
@@ -115,6 +124,9 @@ FENCES = (
             "worker_images/guest/loader.py": "imports the tool, inside the jail",
             "worker_images/enter/runtime.py": "loads the guest and the carried files by a fixed list, before any order",
             "worker_images/enter/zygote.py": "imports standard modules by the operator's list, inside the jail",
+            "worker_images/python_wasm/library.py": "is the standard library of a guest without files",
+            "worker_images/python_wasm/shim.py": "imports modules by a fixed list while an image is made",
+            "worker_images/python_wasm/probing.py": "tries the standard library's modules in an image that is thrown away",
         },
     ),
     Fence(
@@ -125,6 +137,7 @@ FENCES = (
             "worker_images/guest/loader.py": "imports the tool, inside the jail",
             "worker_images/enter/parse.py": "parses in a restricted child, to a tree and never to code (its own test is below)",
             "worker_images/enter/coding.py": "compiles in the same restricted child, to bytes that it hands out",
+            "worker_images/python_wasm/library.py": "compiles the standard library while an image is made",
         },
     ),
     Fence(
@@ -134,6 +147,8 @@ FENCES = (
         homes={
             "worker_images/guest/loader.py": "imports the tool, inside the jail",
             "worker_images/enter/coding.py": "writes code as bytes in a restricted child, and reads none",
+            "worker_images/python_wasm/library.py": "reads what it wrote itself into the image's memory",
+            "worker_images/python_wasm/shim.py": "has the module in the image, because tools import it",
         },
     ),
     Fence(
@@ -142,7 +157,8 @@ FENCES = (
         trees=EVERYWHERE,
         homes={
             "worker_images/wasm/host.py": "a process of its own holds it",
-            "engine/images/build.py": "compiles images ahead of time",
+            "worker_images/wasm/configuration.py": "makes its configuration, for that process and the compiler's",
+            "worker_images/wasm/compile.py": "compiles an image ahead of time, in a process of its own that runs nothing of it",
         },
     ),
 )

@@ -22,7 +22,7 @@ FLOORS: tuple[tuple[str, ...], ...] = (
     ("jail/",),
     ("worker/", "images/"),
     ("supervision/", "egress/", "results/"),
-    ("call.py", "loading.py", "preparing.py", "describing.py", "concluding.py", "state.py", "host.py"),
+    ("call.py", "loading.py", "preparing.py", "describing.py", "concluding.py", "state.py", "launchers.py", "host.py"),
     ("runtime/",),
     ("cells/",),
     ("attack/", "batch/"),
@@ -45,8 +45,9 @@ JAILED: dict[str, tuple[str, ...]] = {
     "demo": ("engine",),  # likewise
     "selfcheck": ("engine",),  # likewise
     "rehearsal": ("engine",),  # imported as one, in the launcher, before any order
-    "wasm": ("wasmtime",),
-    "python_wasm": (),
+    "wasm": ("wasmtime", "msgpack", "enter", "guest"),  # a launcher like the native one, with another runtime
+    "packages": ("packaging", "pyodide_build", "pyodide_lock"),  # runs in an environment of the image builder's, never in a jail
+    "python_wasm": ("guest", *CARRIED, "wit_world", "componentize_py"),  # the last two are the builder's, and what it makes
 }
 
 

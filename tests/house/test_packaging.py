@@ -17,7 +17,7 @@ INDEX = re.compile(r"\b(?:pypi\.org|pythonhosted\.org|npmjs\.org|deb\.debian\.or
 MACHINE_PATH = re.compile(r"(?<![\w.\-*])/(?:root|work|home)/")
 MAY_NAME_PATHS = ("tests/", "worker_images/attacks/")  # there they are what must not be reached
 TEXT = frozenset(
-    {".py", ".toml", ".md", ".txt", ".cfg", ".ini", ".json", ".lock", ".wit", ".js", ".html", ".css", ".svg", ".sh", ".yml", ""}
+    {".py", ".toml", ".md", ".txt", ".cfg", ".ini", ".json", ".lock", ".wit", ".js", ".html", ".css", ".svg", ".sh", ".yml", ".yaml", ""}
 )
 HERE = "tests/house/test_packaging.py"  # names what it looks for
 SHIPPED = ("engine/_data/policies/", "engine/_data/worker_images/")
@@ -28,7 +28,8 @@ MODULES = {"jsonschema_rs": "jsonschema-rs"}  # where the name imported is not t
 def pin_problems(root: Path) -> list[str]:
     """One line for each requirement without a version and hashes, and for each line that names a place."""
     problems = []
-    for path in files(root, "requirements"):
+    builders = (path for path in files(root, "worker_images") if path.name == "requirements.txt")
+    for path in (*files(root, "requirements"), *builders):
         text = path.read_text(encoding="utf-8")
         for number, line in enumerate(text.splitlines(), 1):
             if HOST_NAME.search(line):
@@ -139,11 +140,13 @@ def test_a_loose_requirement_is_reported(tmp_path: Path) -> None:
     """No hash, no version or a place: each is a fault; the pinned line beside them is not."""
     pinned = "good==1.0 ; sys_platform == 'linux' \\\n    --hash=sha256:" + "a" * 64
     text = f"{pinned}\nbare==1.0\nloose>=1 --hash=sha256:{'a' * 64}\n--index-url https://index.example.org/simple\n"
-    assert pin_problems(write(tmp_path, **{"requirements/run.txt": text})) == [
+    tree = {"requirements/run.txt": text, "worker_images/a/requirements.txt": "builder==1.0\n", "worker_images/a/other.txt": "x\n"}
+    assert pin_problems(write(tmp_path, **tree)) == [
         "run.txt:5 names a place",
         "run.txt: bare==1.0 is not pinned by version and hash",
         "run.txt: loose>=1 is not pinned by version and hash",
         "run.txt: --index-url is not pinned by version and hash",
+        "requirements.txt: builder==1.0 is not pinned by version and hash",
     ]
 
 

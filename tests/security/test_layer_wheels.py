@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from engine.images import build
+from engine.images import fetch
 from engine.staging import layers
 from engine.staging.layers import NativeCode
 from engine.staging.wheels import LayerBounds
@@ -184,7 +184,7 @@ def test_pip_gets_checked_lines_and_may_build_nothing(tmp_path: Path, monkeypatc
     monkeypatch.setattr(subprocess, "run", run)
     monkeypatch.setenv("STOCKADE_SECRET", "canary")
     (tmp_path / "requirements.txt").write_text(f"demo==1.0 --hash=sha256:{'a' * 64}  # note\n")
-    assert build.download_wheels(tmp_path / "requirements.txt", tmp_path / "into").wheels == ()
+    assert fetch.download_wheels(tmp_path / "requirements.txt", tmp_path / "into").wheels == ()
     assert {"--require-hashes", "--no-deps", "-I"} < set(given["command"])
     assert given["command"][given["command"].index("--only-binary") + 1] == ":all:"
     assert (given["text"], given["environment"]) == (f"demo==1.0 --hash=sha256:{'a' * 64}\n", {})

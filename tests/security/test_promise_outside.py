@@ -123,7 +123,7 @@ async def test_the_process_that_parses_is_nobody(engine: Engine, project: Path) 
     """A source is parsed by a process without capabilities, new privileges or, where the engine is root, its user; its filter has no
     file to change.
     """
-    launcher = await engine._running_launcher()
+    launcher = await engine._launchers.native()
     async with open_parser(launcher, engine._state.places) as parse:
         assert (await parse(b"import json", "x.py"))["ok"] is True
         (parser,) = psutil.Process(launcher.pid).children()

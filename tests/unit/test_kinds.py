@@ -7,15 +7,20 @@ import pytest
 
 from engine.errors import HostError
 from engine.policy.model import Freshness, Kind
-from engine.worker.kinds import Image, Needs, choose, doubts, problems
+from engine.worker.kinds import Needs, choose, doubts, problems
 
-IMAGE = Image(
-    name="python_wasm",
-    digest="sha256:0",
-    python="3.14.0",
-    modules=frozenset({"json", "re", "threading", "tempfile"}),
-    packages=frozenset({"jinja2"}),
-)
+
+@dataclasses.dataclass(frozen=True)
+class Held:
+    """An image as far as a choice looks at it."""
+
+    name: str = "python_wasm"
+    modules: frozenset[str] = frozenset({"json", "re", "threading", "tempfile"})
+    packages: frozenset[str] = frozenset({"jinja2"})
+
+
+IMAGE = Held()
+ABSENT = "image python_wasm is not there"
 PLAIN = Needs(standard=frozenset({"json", "re"}))
 
 
@@ -54,7 +59,7 @@ class TestWasm:
 
     def test_without_its_image(self) -> None:
         """The way out is in the line."""
-        assert problems(Kind.WASM, PLAIN, None) == ("its image is not on this machine (stockade image build)",)
+        assert problems(Kind.WASM, PLAIN, ABSENT) == (ABSENT,)
 
     def test_modules_that_fail_when_they_are_used_are_doubts_alone(self) -> None:
         """Whoever asks for wasm gets it; unasked it is not chosen."""
@@ -69,8 +74,8 @@ class TestNative:
 
     def test_everything(self) -> None:
         """Whatever a graph was closed with; what is in no layer was refused before."""
-        assert problems(Kind.NATIVE, PLAIN, None) == ()
-        assert problems(Kind.NATIVE, needs(freshness=Freshness.WARM, native_layers=("numbers",)), None) == ()
+        assert problems(Kind.NATIVE, PLAIN, ABSENT) == ()
+        assert problems(Kind.NATIVE, needs(freshness=Freshness.WARM, native_layers=("numbers",)), ABSENT) == ()
 
 
 class TestChoice:
@@ -81,8 +86,8 @@ class TestChoice:
         assert choose({}, PLAIN, IMAGE) == choose({"caller": Kind.AUTO, "policy": Kind.AUTO}, PLAIN, IMAGE)
         found = choose({}, PLAIN, IMAGE)
         assert (found.kind, found.why) == (Kind.WASM, "the strongest there is")
-        found = choose({}, PLAIN, None)
-        why = "wasm, which is stronger, cannot serve: its image is not on this machine (stockade image build)"
+        found = choose({}, PLAIN, ABSENT)
+        why = "wasm, which is stronger, cannot serve: image python_wasm is not there"
         assert (found.kind, found.why) == (Kind.NATIVE, why)
 
     @pytest.mark.parametrize("kind", [Kind.NATIVE, Kind.WASM])

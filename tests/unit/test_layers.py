@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from engine.images import build
+from engine.images import fetch
 from engine.staging import layers
 from engine.staging.layers import NativeCode
 from engine.staging.wheels import LayerBounds
@@ -228,7 +228,7 @@ HASH = "--hash=sha256:" + "a" * 64
 )
 def test_a_pinned_requirement_is_read(text: str) -> None:
     """Hash-pinned lines in the form that lock tools write are taken."""
-    (pinned,) = build.read_requirements(text)
+    (pinned,) = fetch.read_requirements(text)
     assert (pinned.name, "a" * 64 in pinned.sha256) == ("demo-pkg", True)
 
 
@@ -256,13 +256,13 @@ def test_any_other_line_refuses_before_pip_runs(tmp_path: Path, text: str, monke
     """A requirement without a hash, an inexact one, an address, a path or an option refuses, and no process starts."""
     (tmp_path / "requirements.txt").write_text(text)
     monkeypatch.setattr(subprocess, "run", lambda *args, **more: pytest.fail("pip was started"))
-    assert refusal(build.download_wheels, tmp_path / "requirements.txt", tmp_path / "into")[0] == "refused.layer"
+    assert refusal(fetch.download_wheels, tmp_path / "requirements.txt", tmp_path / "into")[0] == "refused.layer"
 
 
 def test_a_folder_with_something_in_it_refuses(tmp_path: Path) -> None:
     """Wheels go into an empty folder, so that none is taken that was not downloaded now."""
     (tmp_path / "requirements.txt").write_text(f"demo==1.0 {HASH}")
-    assert refusal(build.download_wheels, tmp_path / "requirements.txt", tmp_path) == ("refused.storage", (f"{tmp_path} must be empty",))
+    assert refusal(fetch.download_wheels, tmp_path / "requirements.txt", tmp_path) == ("refused.storage", (f"{tmp_path} must be empty",))
 
 
 MARKDOWN = """
@@ -280,7 +280,7 @@ def test_a_real_layer_is_fetched_added_and_imported(tmp_path: Path) -> None:
     names = ("PIP_INDEX_URL", "PIP_CERT", "PIP_FIND_LINKS", "HTTPS_PROXY", "https_proxy", "HTTP_PROXY", "http_proxy", "SSL_CERT_FILE")
     environment = {name: os.environ[name] for name in names if name in os.environ}
     try:
-        got = build.download_wheels(tmp_path / "requirements.txt", tmp_path / "into", environment=environment)
+        got = fetch.download_wheels(tmp_path / "requirements.txt", tmp_path / "into", environment=environment)
     except Exception as error:
         if any(word in str(error) for word in NO_NETWORK):
             pytest.skip(f"unproven: the registry cannot be reached: {error}")
@@ -295,7 +295,7 @@ def test_a_real_layer_is_fetched_added_and_imported(tmp_path: Path) -> None:
 def test_a_wrong_hash_is_not_fetched(tmp_path: Path) -> None:
     """The control: with another hash pip refuses, and nothing is left to be added."""
     (tmp_path / "requirements.txt").write_text(f"mdurl==0.1.2 {HASH}")
-    code, lines = refusal(build.download_wheels, tmp_path / "requirements.txt", tmp_path / "into")
+    code, lines = refusal(fetch.download_wheels, tmp_path / "requirements.txt", tmp_path / "into")
     if any(word in " ".join(lines) for word in NO_NETWORK):
         pytest.skip(f"unproven: the registry cannot be reached: {lines[-1]}")
     assert (code, any("sha256" in line for line in lines), list((tmp_path / "into").iterdir())) == ("refused.layer", True, [])

@@ -132,7 +132,8 @@ def test_everything_a_file_can_say_is_read(folder: Path) -> None:
         ("# mode\n", 'own.toml: the file says nothing; write at least extends = "required"'),
         (
             "netwrok = 1",
-            "own.toml: netwrok: unknown key; allowed: extends, mode, permission, freshness, worker, limits, protections, grants, loosenings, pool",
+            "own.toml: netwrok: unknown key; "
+            "allowed: extends, mode, permission, freshness, worker, image, limits, protections, grants, loosenings, pool, images",
         ),
         (
             "[grants]\nnetwrok = 1",

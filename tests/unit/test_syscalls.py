@@ -13,14 +13,14 @@ import pytest
 
 from engine.errors import PolicyError
 from engine.jail import bpf
-from engine.jail.syscalls import CHILD, JAIL, Arch, compose, describe, load_profiles, parse_profiles
+from engine.jail.syscalls import CHILD, JAIL, WASM_CHILD, WASM_JAIL, Arch, compose, describe, load_profiles, parse_profiles
 from engine.places import data_dir
 
 FOLDER = Path(data_dir("policies")) / "syscalls"
 TABLES: dict[str, dict[str, Any]] = {file.stem: tomllib.loads(file.read_text("utf-8")) for file in FOLDER.glob("*.toml")}
 NUMBERS = TABLES["numbers"]
 PROFILES = load_profiles(FOLDER)
-FILTERS = [pytest.param(names, arch, id=f"{names[-1]}-{arch}") for names in (JAIL, CHILD) for arch in Arch]
+FILTERS = [pytest.param(names, arch, id=f"{names[-1]}-{arch}") for names in (JAIL, CHILD, WASM_JAIL, WASM_CHILD) for arch in Arch]
 LARGE = [601, 1000, 4095, 65535, 0x3FFFFFFF, 0x40000000, *range(0x40000000, 0x40000000 + 601), 0x7FFFFFFF, 0x80000000, 0xFFFFFFFF]
 LOW, WHOLE = 0xFFFFFFFF, 0xFFFFFFFFFFFFFFFF
 OWN = 4242
@@ -72,7 +72,7 @@ def edges(names: Sequence[str], call: str) -> Iterator[tuple[int, ...]]:
     conditions = [condition for profile in names for condition in TABLES[profile]["calls"].get(call, {}).get("when", [])]
     good = [0] * 6
     for condition in conditions:
-        good[condition["arg"]] = next(v for v in (0, 1, OWN, 0x11, 0x3D0F00, 0x541B, *range(8)) if holds(condition, [v] * 6))
+        good[condition["arg"]] = next(v for v in (0, 1, OWN, 0x11, 0x3D0F00, 0x541B, 1030, *range(8)) if holds(condition, [v] * 6))
     for condition in conditions:
         value = next((condition[key] for key in ("has_all", "only", "lacks") if key in condition), 0)
         for named in {*condition.get("one_of", []), value, OWN, 0x11, 0x01200011, 0x3D0F00, 0x7D0F00}:
@@ -108,16 +108,17 @@ def test_every_argument_rule_is_decided_as_the_data_say(names: Sequence[str], ar
             assert found == oracle(names, arch, NUMBERS[call][arch], args), (call, [hex(a) for a in args])
             outcomes.add(found == bpf.ALLOW)
             seen += 1
-        assert outcomes == ({True} if call == "tgkill" and names == JAIL else {True, False}), call
+        assert outcomes == ({True} if call == "tgkill" and names in (JAIL, WASM_JAIL) else {True, False}), call
     assert seen > 5000
 
 
+@pytest.mark.parametrize(("outer", "inner"), [(JAIL, CHILD), (WASM_JAIL, WASM_CHILD)], ids=["native", "wasm"])
 @pytest.mark.parametrize("arch", list(Arch))
-def test_what_the_child_may_do_the_jail_may_do(arch: Arch) -> None:
+def test_what_the_child_may_do_the_jail_may_do(outer: Sequence[str], inner: Sequence[str], arch: Arch) -> None:
     """Both filters answer in a child, so one that the jail's refuses would be lost: nothing is."""
-    jail, child = blob_of(JAIL, arch), blob_of(CHILD, arch)
-    for call in TABLES["compute"]["calls"] | TABLES["scratch"]["calls"] | TABLES["child"]["calls"]:
-        for args in [(0,) * 6, *edges(CHILD, call)] if arch in NUMBERS[call] else []:
+    jail, child = blob_of(outer, arch), blob_of(inner, arch)
+    for call in {call for profile in inner for call in TABLES[profile]["calls"]}:
+        for args in [(0,) * 6, *edges(inner, call)] if arch in NUMBERS[call] else []:
             if bpf.simulate(child, arch.audit, NUMBERS[call][arch], args) == bpf.ALLOW:
                 assert bpf.simulate(jail, arch.audit, NUMBERS[call][arch], args) == bpf.ALLOW, (call, args)
 
@@ -352,7 +353,9 @@ def test_an_unknown_profile_refuses_and_lists_what_there_is() -> None:
     """A misspelt profile is an error, not an empty filter."""
     with pytest.raises(PolicyError) as caught:
         compose(PROFILES, ["compute", "networking"], Arch.X86_64)
-    assert caught.value.lines == ("no system call profile 'networking'; there are: child, compute, scratch, zygote",)
+    assert caught.value.lines == (
+        "no system call profile 'networking'; there are: child, compute, scratch, wasm, wasm_child, wasm_zygote, zygote",
+    )
 
 
 def test_a_folder_without_numbers_refuses(tmp_path: Path) -> None:

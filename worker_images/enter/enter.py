@@ -15,6 +15,7 @@ from enter import kernel
 from enter.kernel import Step
 
 Plan = dict[str, Any]
+_CHILDREN = 2  # of a zygote at once, at most: one that serves, and the next
 _SLOT_STEP = "mount a scratch slot"
 _SLOT_FLAGS = kernel.MS_NOSUID | kernel.MS_NODEV | kernel.MS_NOEXEC
 
@@ -115,12 +116,15 @@ def die_with(parent: int, step: str) -> None:
 
 
 def rulesets(plan: Plan, scratch: list[int]) -> tuple[int, list[int]]:
-    """Step 11: Landlock rulesets for the zygote and for each scratch slot, made while their paths can be opened."""
+    """Step 11: Landlock rulesets for the zygote and for each of its children, made while their paths can be opened.
+
+    A child has its slot and what is shared; in a jail without slots it has nothing at all.
+    """
     rules = plan["landlock"]
     handled = (rules["files"], rules["network"], rules["scope"])
     shared = [(path, kernel.opened(path), rights) for path, rights in rules["paths"]]
     slots = [("an open folder", slot, rules["slot"]) for slot in scratch]
-    own = [kernel.landlock_ruleset(handled, [slot, *shared]) for slot in slots]
+    own = [kernel.landlock_ruleset(handled, [slot, *shared]) for slot in slots] or [kernel.landlock_ruleset(handled, [])] * _CHILDREN
     ruleset = kernel.landlock_ruleset(handled, [*slots, *shared])
     for _, descriptor, _ in shared:
         os.close(descriptor)

@@ -276,8 +276,8 @@ def _monitor(plan: enter.Plan, launcher: int, channel: int, borrowed: list[int],
     While it is not bound, the plan is a base, and the channel leads to the launcher instead of the supervisor.
     """
     try:
-        zygote.quiet_signals()
-        channel = forked.only(channel, borrowed)
+        zygote.quiet_signals(runtime.trap_signals)
+        channel = forked.only(channel, [*borrowed, *runtime.kept])
         control = _socket.socket(fileno=channel)
         try:
             enter.die_with(launcher, "die with the launcher")
@@ -337,7 +337,7 @@ def _first(plan: enter.Plan, alive: int, control: _socket.socket, runtime: Runti
                 zygote.preload(plan["preload"])
                 runtime.stage(plan["root"], plan["layers"], code)
             _thread.stack_size(plan["limits"]["stack_bytes"])
-            plan["limits"]["address_bytes"] = address + plan["limits"]["memory_bytes"]
+            runtime.bound(plan, address)
             immortal.settle()
             control.send(zygote.report({"pid1": os.getpid(), **enter.in_force(plan)}))
             learn = snapshot.learner(plan, runtime.learn)

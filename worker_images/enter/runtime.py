@@ -28,6 +28,9 @@ _AUTHORING = ("Context", "Tool", "artifact", "schema", "tool")
 class Runtime:
     """The codec and the guest's program, with the interpreter around them relocated."""
 
+    kept: tuple[int, ...] = ()  # descriptors that every process below keeps
+    trap_signals: tuple[int, ...] = ()  # whose handlers stay as they are
+
     def __init__(self, carried: str, package_folder: str) -> None:
         before = list(sys.path)
         sys.path += [carried, package_folder]
@@ -90,6 +93,11 @@ class Runtime:
         sys.dont_write_bytecode = True
         self._folders = self._loader.Folders(root, {f"{root}/{name}": made for name, made in code.items()})
         self._folders.look_through(layers)
+
+    def bound(self, plan: dict[str, Any], address: int) -> None:
+        """Complete a plan's limits by the address space that this process has already."""
+        limits = plan["limits"]
+        limits["address_bytes"] = address + limits["memory_bytes"]
 
     def settle(self, path: list[str], *, walls: bool) -> None:
         """Point the interpreter at a jail's paths, or back at the host's own without the wall; imports are answered from there."""

@@ -16,7 +16,7 @@ import os
 import resource
 import select
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Any
 
 from enter import kernel
@@ -54,7 +54,7 @@ class Zygote:
             return False
         kind, number, slot = NUMBER.unpack(data)
         if kind == b"I":
-            well = self._learn(descriptors, self._slots[slot])
+            well = self._learn(descriptors, self._slot(slot))
             self._lock = Lock(self._plan)  # the tool may have tightened limits, and a child cannot raise them again
             return well
         pid = os.fork()
@@ -71,13 +71,17 @@ class Zygote:
         status = 70
         try:
             own = self._own[slot] if self._own else -1
-            self._lock.child(descriptors, own, self._slots[slot])
-            self._serve(_CHANNEL, os.getcwd())
+            self._lock.child(descriptors, own, self._slot(slot))
+            self._serve(_CHANNEL, os.getcwd() if self._slots else "/")
             status = 0
         except kernel.Step as step:
             os.write(2, f"the worker could not lock itself: {step.name}: {step.text}\n".encode())
         finally:
             os._exit(status)
+
+    def _slot(self, number: int) -> int:
+        """The open slot of that number; -1 in a jail that has none, because its children have no files."""
+        return self._slots[number] if self._slots else -1
 
     def _bury(self, pidfd: int) -> None:
         number, pid, slot = self._children.pop(pidfd)
@@ -86,7 +90,8 @@ class Zygote:
         _, status, used = os.wait4(pid, 0)
         if not self._plan["walls"]:  # inside the wall nothing can be forked, and the namespace ends what is left
             end_orphans({living for _, living, _ in self._children.values()})
-        empty(self._slots[slot])
+        if self._slots:
+            empty(self._slots[slot])
         micro = [int(seconds * 1_000_000) for seconds in (used.ru_utime, used.ru_stime)]
         self._control.send(ENDED.pack(b"X", number, status, *micro, used.ru_maxrss))
 
@@ -99,6 +104,7 @@ class Lock:
         filters = plan["filters"]
         self._kernel = kernel.ChildLock(bytes.fromhex(filters["child"]), filters["tgid"]) if self._walls else None
         limits = plan["limits"]
+        self._last = _CHANNEL + plan.get("kept", 0)  # its descriptor with the highest number
         for name in (resource.RLIMIT_MEMLOCK, resource.RLIMIT_CORE):  # of no use to a zygote either, so its children inherit them
             resource.setrlimit(name, (0, 0))
         self._limits = [
@@ -109,7 +115,9 @@ class Lock:
                 (resource.RLIMIT_FSIZE, limits["file_bytes"], limits["file_bytes"]),
                 (resource.RLIMIT_NOFILE, limits["descriptors"], limits["descriptors"]),
                 (resource.RLIMIT_NPROC, limits["tasks"], limits["tasks"]),
+                (resource.RLIMIT_DATA, limits.get("data_bytes"), limits.get("data_bytes")),
             )
+            if soft is not None
         ]
 
     def child(self, descriptors: list[int], ruleset: int, slot: int) -> None:
@@ -124,8 +132,9 @@ class Lock:
         os.dup2(os.open("/dev/null", os.O_RDONLY | os.O_CLOEXEC), 0)
         if ruleset >= 0 and self._kernel is not None:
             self._kernel.enter_landlock(ruleset)
-        move_in(slot)
-        os.closerange(_CHANNEL + 1, 1 << 20)  # security: the control socket, the sibling's slot and the rulesets go here
+        if slot >= 0:
+            move_in(slot)
+        os.closerange(self._last + 1, 1 << 20)  # security: the control socket, the sibling's slot and the rulesets go here
         for name, pair in self._limits:
             resource.setrlimit(name, pair)
         if self._kernel is not None:
@@ -166,10 +175,13 @@ def end_orphans(keep: set[int]) -> None:
             os.waitpid(pid, 0)
 
 
-def quiet_signals() -> None:
-    """No handler stays that a sibling or the terminal could reach; for pid 1 the default means: ignored (pid_namespaces(7))."""
+def quiet_signals(traps: Collection[int] = ()) -> None:
+    """No handler stays that a sibling or the terminal could reach; for pid 1 the default means: ignored (pid_namespaces(7)).
+
+    But for ``traps``, which an engine of WebAssembly raises against itself.
+    """
     for number in range(1, _signal.NSIG):
-        if number in (_signal.SIGKILL, _signal.SIGSTOP, 32, 33, 34):  # the last three belong to the threads library
+        if number in (_signal.SIGKILL, _signal.SIGSTOP, 32, 33, 34, *traps):  # 32 to 34 belong to the threads library
             continue
         try:
             # as every Python process has them, so that a broken pipe or a full file is an error and not a death

@@ -13,13 +13,16 @@ from guest import wire
 
 
 class Link(Protocol):
-    """The child's end of the channel."""
+    """The child's end of the channel, whatever it is made of."""
 
     def send(self, number: int, fields: list[Any]) -> None:
-        """Write one frame, blocking while the host does not read."""
+        """Write one frame, blocking while the host does not read. Raises ValueError when the fields are not plain data."""
+
+    def send_last_words(self) -> None:
+        """Say that memory ran out, when there is none left to say it with."""
 
     def receive(self, *, wait: bool) -> tuple[int, list[Any]] | None:
-        """The next frame from the host; None when ``wait`` is false and there is none yet."""
+        """The next frame from the host; None when ``wait`` is false and there is none yet. A host that is gone ends the guest."""
 
 
 class HostCallError(Exception):

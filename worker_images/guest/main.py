@@ -18,14 +18,15 @@ from engine.authoring import convert
 from engine.authoring.tool import Tool
 from engine.errors import DeclarationError, EngineError
 from guest import describe, hostcalls, loader, wire
+from guest.hostcalls import Link
 
 _TEXT = 2000  # characters of an exception's message that are worth sending
 _TRACE = 32 << 10  # characters of a trace: well below what stderr may hold
 _CAUSES = 8
-_LAST_WORDS = wire.pack(wire.FAILURE, ["exception", "MemoryError", ""])  # made while there is memory for it
+LAST_WORDS = wire.pack(wire.FAILURE, ["exception", "MemoryError", ""])  # made while there is memory for it
 
 
-class Link:
+class Channel:
     """Frames over the child's end of the channel, with blocking reads and writes."""
 
     def __init__(self, descriptor: int, codec: wire.Codec) -> None:
@@ -40,7 +41,7 @@ class Link:
 
     def send_last_words(self) -> None:
         """Say that memory ran out, when there is none left to say it with."""
-        os.write(self._descriptor, _LAST_WORDS)
+        os.write(self._descriptor, LAST_WORDS)
 
     def receive(self, *, wait: bool) -> tuple[int, list[Any]] | None:
         """The next frame from the host; a host that is gone ends this process."""
@@ -65,12 +66,16 @@ def serve(descriptor: int, codec: wire.Codec, home: str, folders: loader.Folders
 
     The environment is empty before. ``learnt`` are the tools when this process comes from one that imported them, and its environment.
     """
-    link = Link(descriptor, codec)
+    serve_over(Channel(descriptor, codec), home, folders, learnt)
+
+
+def serve_over(link: Link, home: str, folders: loader.Folders, learnt: list[Tool[..., Any]] | None) -> None:
+    """The same over whatever leads to the host: a guest of another kind of wall has no descriptors."""
     number, fields = _next(link)
     if number != wire.INIT:
         return
     if learnt is not None:
-        _move(home)
+        _move(home, fields[6])
     tools = _imported(link, fields, home, folders) if learnt is None else learnt
     if tools is None:
         return
@@ -91,7 +96,7 @@ def learn(
     descriptor: int, codec: wire.Codec, home: str, folders: loader.Folders, check: Callable[[], str | None]
 ) -> list[Tool[..., Any]] | None:
     """Import the tools for all the children of this process; None when that failed, and was told."""
-    link = Link(descriptor, codec)
+    link = Channel(descriptor, codec)
     number, fields = _next(link)
     if number != wire.INIT:
         return None
@@ -122,8 +127,11 @@ def _imported(link: Link, fields: list[Any], home: str, folders: loader.Folders)
     return tools if well else None
 
 
-def _move(home: str) -> None:
-    """Have a scratch folder of one's own, where the tool was imported in another's."""
+def _move(home: str, environment: dict[str, str]) -> None:
+    """Have a scratch folder of one's own, and the call's environment, where the tool was imported in another's."""
+    for name, value in environment.items():
+        if os.environ.get(name) != value:  # of a zygote's import it is the same, and writing it would copy pages
+            os.environ[name] = value
     os.environ["HOME"] = os.environ["TMPDIR"] = home
     if (tempfile := sys.modules.get("tempfile")) is not None:
         vars(tempfile)["tempdir"] = None  # found out at its first use, which may have been then
