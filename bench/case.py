@@ -12,6 +12,7 @@ from bench.measurement import Job
 
 Statistic = Literal["min", "median", "p90", "p99", "max"]
 OURS = "stockade"
+WASM = "stockade-wasm"  # the same engine with the other kind of worker
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

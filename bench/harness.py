@@ -62,7 +62,7 @@ HOMES = PROJECT / ".venv-rivals"
 FIRST = ("paced", "throughput", "first_call", "load")
 NEED_HOME = frozenset({"monty", "eryx", "sandlock"})  # rivals that are packages; others are programs that the machine may have
 _LEAVE_SECONDS = 10.0  # that an interrupted part has before it is killed
-_KEPT_VARIABLES = ("PATH", "HOME", "LANG", "TMPDIR", "XDG_RUNTIME_DIR")
+_KEPT_VARIABLES = ("PATH", "HOME", "LANG", "TMPDIR", "XDG_RUNTIME_DIR", "XDG_CACHE_HOME")  # the last: where images lie
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -1,14 +1,22 @@
 """What the cases run: the tools' sources, and the engine that runs them.
 
-Its job: sources as text, written where a part wants them; an engine whose state lies in the part's own folder.
+Its job: sources as text, written where a part wants them; an engine whose state lies in the part's own folder; the image, or why not.
 Not its job: measuring.
+Laws:
+1. Without an image that may run, a part is absent and says what makes one (tests/unit/test_bench_payload.py).
 """
 
+import inspect
+import os
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
-from bench.measurement import Run
+from bench.measurement import Absent, Run
+from bench.walls import Wall
 from engine import Engine
+
+_MAKE = "`make images` makes the one that is pinned"
 
 LOOKUP = """
 from engine import schema, tool
@@ -35,6 +43,24 @@ def write(folder: Path, source: str | Mapping[str, str]) -> Path:
     return folder / "source" / "tools.py"
 
 
-def engine(run: Run) -> Engine:
-    """An engine under the policy ``required``, receipts and all, whose state lies in the part's folder."""
-    return Engine(policy="required", state_dir=run.folder / "state")
+def engine(run: Run, wall: Wall = "native", *, policy: str | Path = "required") -> Engine:
+    """An engine under the policy, receipts and all, whose state lies in the part's folder. Raises Absent where its image is missing."""
+    if wall == "wasm":
+        os.close(open_image())
+    chosen: dict[str, Any] = {"worker": wall} if "worker" in inspect.signature(Engine).parameters else {}  # a base may know one kind
+    return Engine(policy=policy, state_dir=run.folder / "state", **chosen)
+
+
+def open_image() -> int:
+    """The compiled image of this tree, checked as an engine checks it, and open. Raises Absent."""
+    # here, because a base that is compared with may have no images at all
+    from engine.errors import EngineError
+    from engine.images.cache import Cache, default_folder
+    from engine.images.image import Shipped, find
+    from engine.places import data_dir
+
+    shipped = Shipped(worker_images=data_dir("worker_images"), engine=Path(inspect.getfile(Engine)).parent, policies=data_dir("policies"))
+    try:
+        return find("python_wasm", Cache(folder=default_folder()), shipped, allowed=None).open_code().descriptor
+    except EngineError as error:
+        raise Absent(f"{'; '.join(error.lines)}: {_MAKE}") from None

@@ -123,7 +123,7 @@ async def bench(printer: Printer, source: str, tool: str, arguments: dict[str, A
     load = dataclasses.replace(load, concurrency=at_once(printer, load.concurrency, policy.pool, workers=1))
     async with wanted.engine() as engine:
         started = trio.current_time()
-        await engine.load(source, worker=wanted.worker)
+        await engine.load(source)
         load_ms = (trio.current_time() - started) * 1000
         _may_repeat(engine, tool, load)
         caller = Caller(engine, tool, arguments, wanted)

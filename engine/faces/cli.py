@@ -55,7 +55,7 @@ cli.add_command(image)
 @click.argument("source")
 @click.argument("tool")
 @click.argument("arguments", required=False)
-@_shared("policy", "worker", "timeout", "tenant", "state")
+@_shared("policy", "worker", "images", "timeout", "tenant", "state")
 def run(source: str, tool: str, arguments: str | None, as_json: bool, debug: bool, **options: Any) -> int:
     """Call TOOL of SOURCE, a tool file or a package folder. ARGUMENTS is a JSON object, @FILE, or - for stdin."""
     from engine.faces import interrupt
@@ -69,7 +69,23 @@ def run(source: str, tool: str, arguments: str | None, as_json: bool, debug: boo
 
 @cli.command()
 @click.argument("source")
-@_shared("policy", "worker", "state")
+@click.argument("tool")
+@click.argument("arguments", required=False)
+@_shared("policy", "worker", "images", "timeout", "tenant", "state")
+def stream(source: str, tool: str, arguments: str | None, as_json: bool, debug: bool, **options: Any) -> int:
+    """Call TOOL of SOURCE and print what it sends, a line each as it comes, then its result; with --json a document a line."""
+    from engine.faces import interrupt
+    from engine.faces.run import read_arguments
+    from engine.faces.run import run as command
+
+    printer, wanted = _printer(as_json), _wanted(options)
+    given = read_arguments(arguments, wanted.policy)
+    return printer.answer(interrupt.run(lambda: command(printer, source, tool, given, wanted, live=True)))
+
+
+@cli.command()
+@click.argument("source")
+@_shared("policy", "worker", "images", "state")
 def describe(source: str, as_json: bool, debug: bool, **options: Any) -> int:
     """Show what the tools of SOURCE say of themselves, read in a jail."""
     from engine.faces import interrupt
@@ -84,7 +100,7 @@ def describe(source: str, as_json: bool, debug: bool, **options: Any) -> int:
 @click.argument("tool")
 @click.argument("arguments", required=False)
 @click.option("--static", is_flag=True, help="Run nothing of the source, not even its import in a jail.")
-@_shared("policy", "worker", "timeout", "tenant", "state")
+@_shared("policy", "worker", "images", "timeout", "tenant", "state")
 def explain(source: str, tool: str, arguments: str | None, static: bool, as_json: bool, debug: bool, **options: Any) -> int:
     """Show what a call would be given and held by, without making it."""
     from engine.faces import interrupt
@@ -114,7 +130,7 @@ def doctor(as_json: bool, debug: bool, **options: Any) -> int:
 @click.option("--calls", type=click.IntRange(1, 1_000_000), default=200, show_default=True, metavar="N", help="Calls of each kind.")
 @click.option("--concurrency", type=click.IntRange(1, 1024), default=4, show_default=True, metavar="N", help="Calls in flight at once.")
 @click.option("--allow-repeat", is_flag=True, help="Measure a tool that changes the world, by many calls of it.")
-@_shared("policy", "worker", "timeout", "tenant", "state")
+@_shared("policy", "worker", "images", "timeout", "tenant", "state")
 def bench(
     source: str,
     tool: str,
@@ -144,7 +160,7 @@ def bench(
 @click.option("--concurrency", type=click.IntRange(1, 1024), metavar="N", help="Calls in flight; left out, two per processor.")
 @click.option("--resume", is_flag=True, help="Go on with RESULTS: what is finished there is not called again.")
 @click.option("--allow-repeat", is_flag=True, help="Call again what an earlier run may have done.")
-@_shared("policy", "worker", "timeout", "tenant", "state")
+@_shared("policy", "worker", "images", "timeout", "tenant", "state")
 def batch(
     calls: str,
     out: str,

@@ -111,7 +111,7 @@ def _static(walk: _Walk, graph: Graph, staged: Loaded) -> None:
 
 async def _described(walk: _Walk, engine: Engine, source: str, tool: str, arguments: dict[str, Any], wanted: Wanted) -> None:
     try:
-        await engine.load(source, worker=wanted.worker)
+        await engine.load(source)
         loaded = engine.loaded(tool)
     except EngineError as error:
         walk.refused("declaration", error)

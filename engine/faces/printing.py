@@ -108,6 +108,10 @@ class Printer:
         """One thing that happened while a tool runs, as one line on stderr: the fields for programs, the text for people."""
         self.note(ascii_json({"event": kind, **fields}) if self.as_json else one_line(f"{kind} {text}"))
 
+    def item(self, kind: str, fields: Mapping[str, Any], text: str) -> None:
+        """The same as one line on stdout, where it is part of the answer. Raises HostError as ``answer``."""
+        _write(sys.stdout, (ascii_json({"event": kind, **fields}) if self.as_json else one_line(f"{kind} {text}")) + "\n")
+
     def note(self, line: str) -> None:
         """One line on stderr; nobody there to read it is no reason to stop."""
         try:

@@ -1,4 +1,4 @@
-"""``stockade run`` and ``stockade describe``.
+"""``stockade run``, ``stockade stream`` and ``stockade describe``.
 
 Its job: arguments from the command line, a file or stdin; one call with its stream shown as it comes; declarations as text or data.
 Not its job: anything a call does (``host.py``), printing (``printing.py``).
@@ -9,6 +9,7 @@ Laws:
 
 import dataclasses
 import sys
+from collections.abc import Callable, Mapping
 from typing import IO, Any
 
 from engine.checking import parse_arguments
@@ -31,10 +32,11 @@ class Wanted:
     timeout_ms: int | None = None
     tenant: str | None = None
     state_dir: str | None = None
+    image_dir: str | None = None
 
     def engine(self) -> Engine:
         """The engine that these options ask for, not started."""
-        return Engine(policy=self.policy, state_dir=self.state_dir)
+        return Engine(policy=self.policy, state_dir=self.state_dir, worker=self.worker, image_dir=self.image_dir)
 
 
 def read_arguments(written: str | None, policy: str) -> dict[str, Any]:
@@ -64,38 +66,39 @@ def _read(file: IO[bytes] | None, limit: int, name: str) -> bytes:
         raise RequestError("refused.request", f"the arguments cannot be read from {name}: {error.strerror}") from None
 
 
-async def run(printer: Printer, source: str, tool: str, arguments: dict[str, Any], wanted: Wanted) -> Answer:
-    """Load the source, call the tool, show what it sends meanwhile. Raises EngineError when it does not come to a call."""
+async def run(printer: Printer, source: str, tool: str, arguments: dict[str, Any], wanted: Wanted, *, live: bool = False) -> Answer:
+    """Load the source, call the tool, show what it sends meanwhile. Raises EngineError when it does not come to a call.
+
+    ``live``: what it sends is the answer as well, each thing a line of stdout as it comes.
+    """
     async with wanted.engine() as engine:
-        await engine.load(source, worker=wanted.worker)
+        await engine.load(source)
         async with engine.stream(tool, arguments, timeout_ms=wanted.timeout_ms, tenant=wanted.tenant) as outputs:
             async for output in outputs:
                 if isinstance(output, Outcome):
                     return Answer.of_outcome(output, await output.concluded())
-                _show(printer, output)
+                _show(printer.item if live else printer.event, output)
     raise error_for("engine_failed.bug", "the call ended without an outcome")
 
 
-def _show(printer: Printer, output: ToolOutput) -> None:
+def _show(tell: Callable[[str, Mapping[str, Any], str], None], output: ToolOutput) -> None:
     match output:
         case PartialResult(value=value):
-            printer.event("partial", {"value": value}, _one_line(value))
+            tell("partial", {"value": value}, _one_line(value))
         case Progress(done=done, total=total, message=message):
             far = f"{done:g}" if total is None else f"{done:g}/{total:g}"
-            printer.event("progress", {"done": done, "total": total, "message": message}, f"{far} {message}")
+            tell("progress", {"done": done, "total": total, "message": message}, f"{far} {message}")
         case ToolEvent(value=value):
-            printer.event("event", {"value": value}, _one_line(value))
+            tell("event", {"value": value}, _one_line(value))
         case LogRecord(level=level, message=message):
             data = dict(output.data)
-            printer.event(
-                "log", {"level": level, "message": message, "data": data}, f"{level}: {message} {_one_line(data) if data else ''}"
-            )
+            tell("log", {"level": level, "message": message, "data": data}, f"{level}: {message} {_one_line(data) if data else ''}")
 
 
 async def describe(source: str, wanted: Wanted) -> Answer:
     """The source's declarations, read in a jail."""
     async with wanted.engine() as engine:
-        declarations = await engine.load(source, worker=wanted.worker)
+        declarations = await engine.load(source)
         receipt = engine.loaded(declarations[0].name).loaded.described
     value = [{**made.data, "digest": made.digest} for made in declarations]
     return Answer(value=value, receipt=receipt, text="\n\n".join(_described(made) for made in declarations))

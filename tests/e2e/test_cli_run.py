@@ -36,7 +36,7 @@ def test_json_is_one_document_with_the_receipt(tmp_path: Path) -> None:
         (["double", '{"number": 1}', "--timeout", "0"], 2, "refused.limits"),
         (["erase"], 3, "refused.approval"),
         (["spin", "--timeout", "300"], 4, "limit_exceeded.wall"),
-        (["double", '{"number": 1}', "--worker", "wasm"], 5, "refused.worker_kind"),
+        (["double", '{"number": 1}', "--worker", "wasm"], 3, "refused.image_missing"),
         (["leave"], 6, "crashed.exit"),
     ],
 )
@@ -74,6 +74,24 @@ def test_a_stream_is_shown_as_text(tmp_path: Path) -> None:
         "progress 2/2 on",
         "partial 2",
     ]
+
+
+def test_the_command_stream_puts_everything_on_stdout(tmp_path: Path) -> None:
+    """A line each, as it comes, and the result last; with --json each is a document, the last one the whole answer."""
+    ended = stockade(tmp_path, "stream", tools(tmp_path), "count", '{"upto": 2}')
+    lines = [
+        'log info: counting { "upto": 2 }',
+        'event { "begin": 1 }',
+        "progress 1/2 on",
+        "partial 1",
+        "progress 2/2 on",
+        "partial 2",
+        "null",
+    ]
+    assert (ended.code, ended.out.splitlines(), ended.err) == (0, lines, "")
+    *items, answer = stockade(tmp_path, "stream", tools(tmp_path), "count", '{"upto": 2}', "--json").out.splitlines()
+    assert [json.loads(item)["event"] for item in items] == ["log", "event", "progress", "partial", "progress", "partial"]
+    assert (json.loads(answer)["reason"], json.loads(answer)["receipt"]["tool"]) == ("ok.done", "count")
 
 
 def test_a_stream_with_json_is_one_document_a_line_on_stderr(tmp_path: Path) -> None:

@@ -37,6 +37,7 @@ def test_help_names_the_commands(tmp_path: Path) -> None:
         "image",
         "layer",
         "run",
+        "stream",
     ]
 
 
