@@ -1,30 +1,33 @@
-"""A deadline of 200 ms for a tool that never returns: when the caller knows, and what the next call takes."""
+"""A deadline of 200 ms for a tool that does not return in time: when the caller knows, and what the next call takes.
 
-import trio
+Four ways of not returning: a loop, a regular expression that backtracks, arithmetic on a large number, which is one step of the
+interpreter, and a sleep, which is one of the kernel.
+"""
 
 from bench import payload
-from bench.case import OURS, Case, Metric, Target
+from bench.case import WASM, Case, Metric, Target
 from bench.measurement import Run, lookup_policy
+from bench.rivals.jobs import DEADLINE_MS, LATE
+from bench.walls import Wall, both
 
-ASKED_MS = 200
-_SOURCE = payload.LOOKUP + '\n\n@tool(effect="read", description="Never returns.")\ndef loop() -> str:\n    while True:\n        pass\n'
+_SOURCE = payload.LOOKUP + "".join(
+    f'\n\n@tool(effect="read", description="Does not return in time.")\ndef {way}() -> str:\n{body}    return "late"\n'
+    for way, body in LATE.items()
+)
 
 
-def _stockade(run: Run) -> None:
-    trio.run(_calls, run)
-
-
-async def _calls(run: Run) -> None:
-    async with payload.engine(run) as engine:
+async def _calls(run: Run, wall: Wall) -> None:
+    async with payload.engine(run, wall) as engine:
         await engine.load(payload.write(run.folder, _SOURCE))
         await engine.call("lookup_policy", {"region": "EU"})
-        for _ in range(run.size(full=40, quick=8)):
-            with run.timed("seen"):
-                outcome = await engine.call("loop", {}, timeout_ms=ASKED_MS)
-            run.check(outcome.reason, "limit_exceeded.wall", "the end of an endless loop")
-            with run.timed("next call"):
-                outcome = await engine.call("lookup_policy", {"region": "EU"})
-            run.check(outcome.value, lookup_policy("EU"), outcome.reason)
+        for way in LATE:
+            for _ in range(run.size(full=40 if way == "loop" else 12, quick=8 if way == "loop" else 4)):
+                with run.timed("seen" if way == "loop" else f"seen, {way}"):
+                    outcome = await engine.call(way, {}, timeout_ms=DEADLINE_MS)
+                run.check(outcome.reason, "limit_exceeded.wall", f"the end of a {way}")
+                with run.timed("next call"):
+                    outcome = await engine.call("lookup_policy", {"region": "EU"})
+                run.check(outcome.value, lookup_policy("EU"), outcome.reason)
 
 
 CASE = Case(
@@ -32,10 +35,18 @@ CASE = Case(
     title="A deadline of 200 ms, and the call after it",
     metrics=(
         Metric(name="seen", about="until the caller has the outcome of an endless loop", chart="distribution"),
+        *(Metric(name=f"seen, {way}", about=f"the same of a {way}") for way in LATE if way != "loop"),
         Metric(name="next call", about="the call right after it"),
     ),
-    subjects={OURS: _stockade},
+    subjects=both(_calls),
     rivals=("monty", "eryx", "sandlock"),
-    targets=(Target(metric="seen", statistic="p99", bound=210), Target(metric="next call", statistic="median", bound=5)),
+    targets=(
+        Target(metric="seen", statistic="p99", bound=210),
+        *(
+            Target(metric="seen" if way == "loop" else f"seen, {way}", statistic="median", bound=215, subject=WASM)
+            for way in LATE
+        ),
+        Target(metric="next call", statistic="median", bound=5),
+    ),
     compare=("seen", "next call"),
 )

@@ -5,10 +5,11 @@ from typing import Any
 import trio
 
 from bench import payload
-from bench.case import OURS, Case, Metric, Target
+from bench.case import WASM, Case, Metric, Target
 from bench.measurement import Run
 from bench.rivals.jobs import LARGE_BYTES
 from bench.sources import RECORD_BYTES, records
+from bench.walls import Wall, both
 from engine import Engine
 
 SIZES = (1_000, 10_000, 100_000, 1_000_000, 8_000_000)
@@ -50,13 +51,9 @@ def echo_records(value: list[Customer]) -> list[Customer]:
 """.replace("RECORD_BYTES", str(RECORD_BYTES))
 
 
-def _stockade(run: Run) -> None:
-    trio.run(_all, run)
-
-
-async def _all(run: Run) -> None:
+async def _all(run: Run, wall: Wall) -> None:
     times = run.size(full=8, quick=3)
-    async with payload.engine(run) as engine:
+    async with payload.engine(run, wall) as engine:
         await engine.load(payload.write(run.folder, _SOURCE))
         for name in ("text", "records", "echo_text", "echo_records"):
             empty = {"size": 1} if not name.startswith("echo") else {"value": "" if name == "echo_text" else []}
@@ -89,11 +86,12 @@ CASE = Case(
         Metric(name="text in and out", about="1 MB of text as argument and as result", per="bytes"),
         Metric(name="records in and out", about="1 MB of records as argument and as result", per="bytes"),
     ),
-    subjects={OURS: _stockade},
+    subjects=both(_all),
     rivals=("plain_python", "monty", "eryx"),
     targets=(
         Target(metric="text in and out", statistic="median", bound=15, at=LARGE_BYTES),
         Target(metric="records in and out", statistic="median", bound=100, at=LARGE_BYTES),
+        Target(metric="text in and out", statistic="median", bound=60, at=LARGE_BYTES, subject=WASM),
     ),
     full=3,
     compare=("text out", "records out", "text in and out", "records in and out"),

@@ -28,12 +28,8 @@ def slow(number: int) -> int:
 """
 
 
-def _stockade(run: Run) -> None:
-    trio.run(_calls, run)
-
-
-async def _calls(run: Run) -> None:
-    async with payload.engine(run) as engine:
+async def _calls(run: Run, wall: Wall) -> None:
+    async with payload.engine(run, wall) as engine:
         await engine.load(payload.write(run.folder, _SOURCE))
         async with trio.open_nursery() as nursery:
             for number in range(WORKERS):

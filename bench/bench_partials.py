@@ -52,7 +52,7 @@ async def _all(run: Run) -> None:
     place = payload.write(run.folder, _SOURCE)
     policy = run.folder / "policy.toml"
     policy.write_text(_POLICY, encoding="utf-8")
-    async with Engine(policy=policy, state_dir=run.folder / "state") as engine:
+    async with payload.engine(run, policy=policy) as engine:
         await engine.load(place)
         await _slowly(run, engine, run.size(full=10_000, quick=2000))  # first: what a large stream leaves would hide what this one takes
         for count in COUNTS[: run.size(full=6, quick=5)]:

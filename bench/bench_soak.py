@@ -14,6 +14,7 @@ from pathlib import Path
 import psutil
 import trio
 
+from bench import payload
 from bench.case import Case, Metric, Target
 from bench.measurement import Run
 from bench.soak_mix import BENIGN_MS, LOOP_MS, SOURCE, Attempt, attempts
@@ -133,7 +134,7 @@ async def _soak(run: Run) -> None:
     await trio.to_thread.run_sync(gc.collect)  # trio's own thread is there before anything is counted
     outside = _own()
     calls = run.size(full=10_000, quick=400)
-    async with Engine(policy=policy, state_dir=state) as engine:
+    async with payload.engine(run, policy=policy) as engine:
         await engine.load(source)
         soaked = Soak(run, engine)
         await soaked.make(_WARM, seed=2, counted=False)

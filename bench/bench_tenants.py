@@ -33,7 +33,7 @@ async def _all(run: Run, policy: str) -> None:
     place, written = payload.write(run.folder, payload.LOOKUP), run.folder / "policy.toml"
     written.write_text(policy, encoding="utf-8")
     for count in (1, 4, 32) if run.quick else COUNTS:
-        async with Engine(policy=written if policy else "required", state_dir=run.folder / "state") as engine:
+        async with payload.engine(run, policy=written if policy else "required") as engine:
             await engine.load(place)
             for number in range(_ROUNDS):
                 await _round(run, engine, count, first=number == 0)

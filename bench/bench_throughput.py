@@ -9,23 +9,20 @@ import time
 import trio
 
 from bench import payload
-from bench.case import Case, Metric, Target
+from bench.case import WASM, Case, Metric, Target
 from bench.measurement import Run, lookup_policy
+from bench.walls import Wall, both
 from engine import Engine
 
-IN_FLIGHT = (1, 2, 4, 8, 16, 32, 64)
+IN_FLIGHT = {"native": (1, 2, 4, 8, 16, 32, 64), "wasm": (1, 2, 4, 8)}
 
 
-def _stockade(run: Run) -> None:
-    trio.run(_points, run)
-
-
-async def _points(run: Run) -> None:
+async def _points(run: Run, wall: Wall) -> None:
     place = payload.write(run.folder, payload.LOOKUP)
     seconds = 0.5 if run.quick else 2.0
-    async with payload.engine(run) as engine:
+    async with payload.engine(run, wall) as engine:
         await engine.load(place)
-        for in_flight in IN_FLIGHT:
+        for in_flight in IN_FLIGHT[wall]:
             await _rate(run, engine, in_flight, seconds / 4)  # jails are started as they are wanted
             run.add("rate", await _rate(run, engine, in_flight, seconds), at=in_flight)
 
@@ -57,12 +54,14 @@ CASE = Case(
             name="rate", about="calls per second, answers checked", unit="calls/s", better="higher", per="calls in flight", chart="growth"
         ),
     ),
-    subjects={"stockade": _stockade},
+    subjects=both(_points),
     rivals=("c_fork", "python_fork", "monty", "eryx", "plain_python", "sandlock"),
     targets=(
         Target(metric="rate", statistic="median", bound=800, at=2),
         Target(metric="rate", statistic="median", bound=800, at=8),
         Target(metric="rate", statistic="median", bound=0.5, at=2, under="python_fork"),
+        Target(metric="rate", statistic="median", bound=130, at=2, subject=WASM),
+        Target(metric="rate", statistic="median", bound=130, at=8, subject=WASM),
     ),
     shares=("python_fork", "c_fork", "monty"),
     full=3,

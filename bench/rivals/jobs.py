@@ -23,7 +23,19 @@ CPU_STEPS_QUICK = 20_000
 LARGE_BYTES = 1_000_000
 # 1 GB in lines of 64 KiB, four blanks in: the body of a function
 FLOOD = "    for _ in range(16384):\n        print('x' * 65535)\n"
+DEADLINE_MS = 200
+# ways of not returning in time, as bodies of functions; each takes seconds at least
+LATE = {
+    "loop": "    while True:\n        pass\n",
+    "regular expression": "    import re\n    re.match('(a+)+b', 'a' * 60)\n",
+    "large number": "    7 ** 7 ** 9\n",
+    "sleep": "    import time\n    time.sleep(3)\n",
+}
+BOMB_BYTES = 256 << 20
+# memory that is really used, a MiB at a time, as a body of a function
+BOMB = "    held = []\n    while True:\n        held.append(b'x' * (1 << 20))\n"
 Lookup = Callable[[str], Any]
+Expected = type[Exception] | tuple[type[Exception], ...]
 
 
 def paced(run: Run, lookup: Lookup, *, full: int = 200, quick: int = 100, warm: int = 20) -> None:
@@ -103,31 +115,48 @@ def large(run: Run, call: Callable[[Any], Any]) -> None:
         run.check(answer == value, True, "1 MB of records")
 
 
-def late(run: Run, call: Callable[[], Any], expected: type[Exception] | tuple[type[Exception], ...], after: Lookup) -> None:
-    """The job ``deadline``: an endless loop with 200 ms, seen to have ended by the caller; then the next call."""
-    for _ in range(run.size(full=10, quick=3)):
-        with run.timed("seen"):
-            try:
-                ended: object = call()
-            except expected as error:
-                ended = type(error).__name__
-        run.check(isinstance(ended, str), True, "the end of an endless loop")
+def late(run: Run, call: Callable[[str], Any], expected: Expected, after: Lookup, ways: Sequence[str] = ("loop",)) -> None:
+    """The job ``deadline``: work of one of the ways with 200 ms, seen to have ended by the caller; then the next call."""
+    for way in ways:
+        for _ in range(run.size(full=10, quick=3)):
+            with run.timed("seen" if way == "loop" else f"seen, {way}"):
+                ended = _end(lambda way=way: call(way), expected)
+            run.check(isinstance(ended, str) and ended != "late", True, f"the end of a {way}")
+            with run.timed("next call"):
+                answer = after("EU")
+            run.check(answer, lookup_policy("EU"))
+
+
+def _end(call: Callable[[], Any], expected: Expected) -> object:
+    """What it gave, or the name of the exception that was to be expected."""
+    try:
+        return call()
+    except expected as error:
+        return type(error).__name__
+
+
+def flood(run: Run, call: Callable[[], Any], expected: Expected) -> None:
+    """The job ``flood``: 1 GB of print, until the caller knows; the peak memory of its process above idle."""
+    for _ in range(run.size(full=2, quick=1)):
+        _overdone(run, call, expected)
+
+
+def bomb(run: Run, call: Callable[[], Any], expected: Expected, after: Lookup) -> None:
+    """The job ``bomb``: memory without end, until the caller knows; the peak memory of its process above idle; the next call."""
+    for _ in range(run.size(full=5, quick=2)):
+        _overdone(run, call, expected)
         with run.timed("next call"):
             answer = after("EU")
         run.check(answer, lookup_policy("EU"))
 
 
-def flood(run: Run, call: Callable[[], Any], expected: type[Exception] | tuple[type[Exception], ...]) -> None:
-    """The job ``flood``: 1 GB of print, until the caller knows; the peak memory of its process above idle."""
-    for _ in range(run.size(full=2, quick=1)):
-        idle = reset_peak()
-        with run.timed("seen"):
-            try:
-                ended: object = call()
-            except expected as error:
-                ended = type(error).__name__
-        run.add("memory", peak_above_mb(idle))
-        run.check(isinstance(ended, str), True, "the end of a flood")
+def _overdone(run: Run, call: Callable[[], Any], expected: Expected) -> None:
+    idle = reset_peak()
+    with run.timed("seen"):
+        ended = _end(call, expected)
+    run.add("memory", peak_above_mb(idle))
+    run.check(isinstance(ended, str), True, "the end of what has no end")
+    run.fact("outcome", str(ended))
 
 
 def reset_peak() -> float:

@@ -65,7 +65,7 @@ def _deadline(run: Run) -> None:
 
     with _pool() as fed:
         _lookup(fed)("EU")
-        jobs.late(run, lambda: fed("while True:\n    pass\n", {}, max_feed_duration_secs=0.2), MontyRuntimeError, _lookup(fed))
+        jobs.late(run, lambda way: fed("while True:\n    pass\n", {}, max_feed_duration_secs=0.2), MontyRuntimeError, _lookup(fed))
 
 
 def _flood(run: Run) -> None:
@@ -77,6 +77,15 @@ def _flood(run: Run) -> None:
 
     with Monty(min_processes=1) as pool:
         jobs.flood(run, flooded, MontyRuntimeError)
+
+
+def _bomb(run: Run) -> None:
+    from pydantic_monty import MontyRuntimeError
+
+    code = f"def bomb():\n{jobs.BOMB}bomb()"
+    with _pool() as fed:
+        _lookup(fed)("EU")
+        jobs.bomb(run, lambda: fed(code, {}, max_memory=jobs.BOMB_BYTES), MontyRuntimeError, _lookup(fed))
 
 
 def _memory(run: Run) -> None:
@@ -103,6 +112,7 @@ JOBS = {
     "first_call": _first_call,
     "deadline": _deadline,
     "flood": _flood,
+    "bomb": _bomb,
     "memory": _memory,
 }
 

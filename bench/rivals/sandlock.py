@@ -29,7 +29,7 @@ def _start(command: list[str], stdin: str) -> str:
 def _deadline(run: measurement.Run) -> None:
     from bench.rivals import jobs
 
-    def loop() -> object:
+    def loop(way: str) -> object:
         result = _sandbox().run([python(), "-I", "-S", "-c", "while True: pass"], timeout=0.2)
         return result if result.success else "ended"
 

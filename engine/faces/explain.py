@@ -146,7 +146,14 @@ def _prepared(walk: _Walk, engine: Engine, loaded: LoadedTool, arguments: dict[s
 def _bundle(staged: Loaded) -> dict[str, Any]:
     made = staged.bundle
     layers = {layer.name: layer.digest for layer in staged.layers}
-    return {"digest": made.digest, "entry": made.entry, "files": dict(made.files), "standard": sorted(made.standard), "layers": layers}
+    return {
+        "digest": made.digest,
+        "entry": made.entry,
+        "files": dict(made.files),
+        "standard": sorted(made.standard),
+        "layers": layers,
+        "worker": {"kind": str(staged.kind), "why": staged.choice.why, "python": staged.python},
+    }
 
 
 def _policy(resolved: Resolved) -> dict[str, Any]:

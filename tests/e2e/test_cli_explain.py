@@ -42,6 +42,20 @@ def test_a_call_that_would_run_has_seven_good_steps(tmp_path: Path) -> None:
     assert min(steps["plan"]["filter_instructions"].values()) > 100
 
 
+@pytest.mark.parametrize("asked", [["--worker", "native"], []])
+def test_the_kind_of_worker_is_told_with_the_reason(tmp_path: Path, asked: list[str]) -> None:
+    """What was asked for, or what kept the stronger kind from it: while staging, and on the plan."""
+    ended = stockade(
+        tmp_path, "explain", tools(tmp_path), "double", '{"number": 1}', "--json", "--image-dir", str(tmp_path / "none"), *asked
+    )
+    steps = _steps(ended)
+    told = steps["bundle"]["facts"]["worker"]
+    why = "asked for by the caller" if asked else "wasm, which is stronger, cannot serve: image python_wasm is not there"
+    assert (ended.code, told["kind"], steps["plan"]["facts"]["kind"]) == (0, "native", "native")
+    assert told["why"].startswith(why)
+    assert told["why"] == steps["plan"]["facts"]["why"]
+
+
 def test_no_tool_is_called_and_the_import_is_announced(tmp_path: Path) -> None:
     """The tool would end its process; explaining it does not. That the source is imported in a jail is said."""
     ended = stockade(tmp_path, "explain", tools(tmp_path), "leave")
