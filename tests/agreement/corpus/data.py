@@ -53,7 +53,7 @@ def table(lines: list[list[str]]) -> str:
     return out.getvalue()
 
 
-@tool(effect="read")
+@tool(effect="read", data=["corpus/rivers.csv"])
 def bundled() -> list[Any]:
     """A data file that lies beside this one."""
     place = Path(__file__).with_name("rivers.csv")
