@@ -56,4 +56,5 @@ async def engine(tmp_path: Path) -> AsyncIterator[Engine]:
 @pytest.fixture(scope="session")
 def guest() -> wasm_guest.Guest:
     """The WebAssembly image's guest, without a jail; a skip that says *unproven* where the image cannot be built."""
-    return wasm_guest.Guest(wasm_guest.component())
+    with wasm_guest.code() as code:
+        return wasm_guest.Guest(code)

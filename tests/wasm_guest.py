@@ -1,38 +1,30 @@
 """A guest of the WebAssembly image in this process: no jail and no engine, only frames in and frames out.
 
-``component`` gives the image, built once per machine; ``Guest`` instantiates it anew for each call, as a worker's child does.
+``image`` is this machine's, built once; ``Guest`` instantiates it anew for each call, as a worker's child does.
 """
 
 import dataclasses
-import functools
-import hashlib
-import importlib.metadata
 import json
 import os
 import subprocess
-import sys
-import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-import platformdirs
-import pytest
-
+from engine.images.builder import Means, builder_for
+from engine.images.cache import Cache
+from engine.images.image import Image
 from engine.wire import messages
+from tests import kinds, machine
+from tests.images import Heard
+from tests.kit import PROJECT
+from wasm import configuration
 
-PROJECT = Path(__file__).resolve().parents[1]
 IMAGES = PROJECT / "worker_images"
-_INPUTS = ("python_wasm/*", "guest/*.py", "rehearsal/*.py")
 MEMORY = 128 << 20
+_STACK = 4 << 20  # this process has a stack of 8 MiB
 Sent = messages.FromWorker
-
-
-def inputs() -> list[Path]:
-    """Every file that the image is made of."""
-    found = [path for pattern in _INPUTS for path in IMAGES.glob(pattern) if path.is_file()]
-    carried = [PROJECT / "engine/__init__.py", PROJECT / "engine/errors.py", *(PROJECT / "engine/authoring").glob("*.py")]
-    return sorted([*found, *carried])
 
 
 def spec(out: Path, **more: Any) -> dict[str, Any]:
@@ -49,53 +41,46 @@ def staged(place: Path, *, below: str = "") -> dict[str, str]:
     return {f"{below}/{path.relative_to(root)}".lstrip("/"): path.read_bytes().decode("latin-1") for path in paths}
 
 
-@functools.cache
-def component() -> Path:
-    """The image of these files; a skip that says so where it cannot be built."""
-    key = hashlib.sha256(b"".join(path.name.encode() + b"\0" + path.read_bytes() for path in inputs())).hexdigest()[:32]
-    place = cache() / f"{key}.wasm"
-    if not place.exists():
-        build(spec(place))
-    return place
+def image() -> Image:
+    """The image of this checkout on this machine; a skip that says *unproven* where it is not built."""
+    kinds.require_image()
+    found = machine.image()
+    assert isinstance(found, Image)
+    return found
 
 
-def cache() -> Path:
-    """Where what takes long to make is kept between runs of the suite."""
-    folder = platformdirs.user_cache_path("stockade") / "tests"
-    folder.mkdir(parents=True, exist_ok=True)
-    return folder
+@contextmanager
+def code() -> Iterator[Path]:
+    """A path to its compiled code, checked."""
+    opened = image().open_code()
+    with open(opened.descriptor, "rb"):
+        yield Path(f"/proc/self/fd/{opened.descriptor}")
 
 
 def build(told: Mapping[str, Any]) -> dict[str, Any]:
     """Run the builder; gives the facts that it wrote."""
-    python = builder()
-    out = Path(told["out"])
-    with tempfile.TemporaryDirectory(dir=cache()) as folder:
-        written, made = Path(folder) / "spec.json", Path(folder) / "made.wasm"
-        written.write_text(json.dumps({**told, "out": str(made)}))
-        program = [python, str(IMAGES / "python_wasm/build.py"), str(written)]
-        done = subprocess.run(program, capture_output=True, text=True, timeout=600, env={"PYTHONHASHSEED": "0"}, check=False)
-        assert done.returncode == 0, done.stderr
-        facts: dict[str, Any] = json.loads(Path(f"{made}.json").read_bytes())
-        made.rename(out)
-        Path(f"{out}.json").write_text(json.dumps(facts))
+    pins, out, cache = IMAGES / "python_wasm/requirements.txt", Path(told["out"]), Cache(folder=machine.IMAGE_DIR)
+    environment = {name: value for name, value in os.environ.items() if name.startswith("PIP_")}
+    with cache.writing(lambda: None):
+        python = builder_for(pins.read_bytes(), (3, 11), cache, Means(environment=environment), Heard()).python
+    written = out.with_suffix(".spec.json")
+    written.write_text(json.dumps(told))
+    program = [str(python), str(IMAGES / "python_wasm/build.py"), str(written)]
+    done = subprocess.run(program, capture_output=True, text=True, timeout=600, env={"PYTHONHASHSEED": "0"}, check=False)
+    assert done.returncode == 0, done.stderr
+    facts: dict[str, Any] = json.loads(Path(f"{out}.json").read_bytes())
     return facts
 
 
-@functools.cache
-def builder() -> str:
-    """An interpreter with componentize-py in the pinned version; a skip where it cannot be had."""
-    pins = IMAGES / "python_wasm/requirements.txt"
-    folder = cache() / f"builder-{hashlib.sha256(pins.read_bytes()).hexdigest()[:16]}-{sys.version_info[0]}.{sys.version_info[1]}"
-    python = folder / "bin/python"
-    if not (folder / "complete").exists():
-        pip = ["-m", "pip", "install", "--quiet", "--require-hashes", "--only-binary=:all:", "--no-deps", "-r", str(pins)]
-        for command in ([sys.executable, "-m", "venv", str(folder)], [str(python), *pip]):
-            done = subprocess.run(command, capture_output=True, text=True, timeout=600, check=False)
-            if done.returncode:
-                pytest.skip(f"unproven: the builder of the WebAssembly image cannot be had: {done.stderr.strip()[-300:]}")
-        (folder / "complete").touch()
-    return str(python)
+def compiled(component: Path) -> Path:
+    """The code of a component that is no image of the cache's, beside it."""
+    import wasmtime
+    import wasmtime.component as parts
+
+    place = component.with_suffix(".code")
+    engine = wasmtime.Engine(configuration.make())
+    place.write_bytes(parts.Component.from_file(engine, str(component)).serialize())
+    return place
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -117,28 +102,19 @@ class Answer:
 class Guest:
     """The image, compiled once per process."""
 
-    def __init__(self, image: Path) -> None:
-        wasmtime = pytest.importorskip("wasmtime", reason="unproven: wasmtime is not installed")
+    def __init__(self, code: Path) -> None:
+        """``code`` is what was compiled of it, with the settings of workers."""
+        import wasmtime
         import wasmtime.component as parts
 
         self._wasmtime, self._parts = wasmtime, parts
-        config = wasmtime.Config()
-        config.wasm_component_model = True
-        self._engine = wasmtime.Engine(config)
-        self._component = self._compiled(image)
+        self._engine = wasmtime.Engine(configuration.make(_STACK))
+        self._component = parts.Component.deserialize_file(self._engine, str(code))
         self._linker = parts.Linker(self._engine)
         self._linker.add_wasip2()
         with self._linker.root() as root, root.add_instance("stockade:worker/host") as host:
             host.add_func("emit", lambda _store, kind, data: self._emit(kind, data))
             host.add_func("call", lambda _store, request: self._call(request))
-
-    def _compiled(self, image: Path) -> Any:
-        place = image.with_suffix(f".{importlib.metadata.version('wasmtime')}.cwasm")
-        if not place.exists():
-            with tempfile.NamedTemporaryFile(dir=place.parent, delete=False) as file:
-                file.write(self._parts.Component.from_file(self._engine, str(image)).serialize())
-            os.rename(file.name, place)
-        return self._parts.Component.deserialize_file(self._engine, str(place))
 
     def _emit(self, kind: int, data: str) -> None:
         self._taken[kind] += data.encode("latin-1")

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from engine.wire import messages
-from tests import wasm_guest
+from tests import kit, wasm_guest
 from tests.agreement.cases import CASES, DIFFERENCES, Case, Difference
 
 HERE = Path(__file__).parent
@@ -100,7 +100,7 @@ class Said:
 def plain(folder: Path, entry: str, cases: tuple[Case, ...]) -> list[Said]:
     """What plain Python makes of the calls, in one process."""
     answers = folder / f"{entry}.json"
-    command = [sys.executable, "-I", "-c", PLAIN, str(HERE), str(wasm_guest.PROJECT), entry, json.dumps(cases), str(answers)]
+    command = [sys.executable, "-I", "-c", PLAIN, str(HERE), str(kit.PROJECT), entry, json.dumps(cases), str(answers)]
     subprocess.run(command, check=True, timeout=120)
     return [Said(**one) for one in json.loads(answers.read_bytes())]
 

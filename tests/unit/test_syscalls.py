@@ -354,7 +354,7 @@ def test_an_unknown_profile_refuses_and_lists_what_there_is() -> None:
     with pytest.raises(PolicyError) as caught:
         compose(PROFILES, ["compute", "networking"], Arch.X86_64)
     assert caught.value.lines == (
-        "no system call profile 'networking'; there are: child, compute, scratch, wasm, wasm_child, wasm_zygote, zygote",
+        "no system call profile 'networking'; there are: child, compute, publish, scratch, wasm, wasm_child, wasm_zygote, zygote",
     )
 
 

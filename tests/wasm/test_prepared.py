@@ -45,7 +45,7 @@ def image(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.mark.slow
 def test_the_prepared_source_runs_and_no_other(image: Path) -> None:
     """With the call's own environment, its own randomness and the packages behind the bundle; another source refuses."""
-    prepared = wasm_guest.Guest(image)
+    prepared = wasm_guest.Guest(wasm_guest.compiled(image))
     values = []
     for _ in range(2):
         last = prepared.call(SOURCE, "told", {"text": "x"}, environment={"A": "b"}).last
