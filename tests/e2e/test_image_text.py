@@ -12,16 +12,15 @@ import pytest
 from engine.errors import EngineError
 from engine.images import build, recipe
 from engine.images.builder import Means
-from engine.images.cache import Cache, default_folder
+from engine.images.cache import Cache
 from engine.images.image import Image, Shipped, find
-from tests.image_calls import call
+from tests import kit, machine
 from tests.images import Heard
 from tests.kit import PROJECT
 
 pytestmark = [pytest.mark.slow, pytest.mark.network, pytest.mark.filterwarnings("default:unproven")]
 SHIPPED = Shipped(worker_images=PROJECT / "worker_images", engine=PROJECT / "engine", policies=PROJECT / "policies")
 NOT_REACHED = "stockade image import"  # part of the error where no index was reached
-RESULT = 23
 TOOL = '''
 import markupsafe, msgpack
 from dateutil.parser import parse
@@ -44,8 +43,8 @@ def page(text: str, day: str, who: str) -> list[str]:
 
 @pytest.fixture(scope="module")
 def image() -> Image:
-    """The image, which may run because it is named."""
-    cache = Cache(folder=default_folder())
+    """The image, built or found."""
+    cache = Cache(folder=machine.IMAGE_DIR)
     wanted = recipe.read("python_wasm_text", SHIPPED.worker_images, SHIPPED.engine)
     try:
         made = build.build(wanted, cache, SHIPPED.worker_images, Means(environment=os.environ), Heard())
@@ -55,14 +54,21 @@ def image() -> Image:
         text = f"unproven: the image cannot be built here: {error}"
         warnings.warn(text, stacklevel=2)
         pytest.skip(text)
-    return find("python_wasm_text", cache, SHIPPED, allowed=made.component)
+    assert made.manifest.name == "python_wasm_text"
+    return find("python_wasm_text", cache, SHIPPED, allowed=None)
 
 
-def test_a_tool_uses_every_package(image: Image) -> None:
-    """Markdown, templates with escaping, dates and MessagePack; the last two by their pure Python halves."""
+async def test_a_tool_uses_every_package(image: Image, tmp_path: Path) -> None:
+    """Markdown, templates with escaping, dates and MessagePack; the last two by their pure Python halves. No layer is needed."""
     arguments = {"text": "# Hi *you*", "day": "31 January 2024", "who": "<me>"}
     page = "2024-02-29: <h1>Hi <em>you</em></h1>\nby &lt;me&gt;"
-    assert call(image, TOOL, "page", arguments) == [RESULT, [page, "msgpack.fallback", "markupsafe._native"]]
+    policy = tmp_path / "own.toml"
+    policy.write_text('extends = "required"\nimage = { value = "python_wasm_text", reason = "its packages" }\n')
+    async with kit.clean_engine(tmp_path / "state", worker="auto", image_dir=machine.IMAGE_DIR, policy=policy) as engine:
+        outcome = await kit.jailed(engine, tmp_path / "source", TOOL, "page", arguments)
+        receipt = await outcome.concluded()
+    assert (outcome.reason, outcome.value) == ("ok.done", [page, "msgpack.fallback", "markupsafe._native"])
+    assert (receipt["worker"]["kind"], receipt["digests"]["image"]) == ("wasm", image.digest)
 
 
 def test_the_image_says_what_it_carries(image: Image) -> None:

@@ -15,8 +15,9 @@ import pytest
 from engine.errors import EngineError
 from engine.images import packages, running
 from engine.images.builder import Builder, Means, builder_for
-from engine.images.cache import Cache, default_folder
+from engine.images.cache import Cache
 from engine.images.recipe import COLLECTING_PYTHON, Package
+from tests import machine
 from tests.images import Heard
 from tests.kit import PROJECT
 from tests.staged import digest_of, refusal, wheel
@@ -29,7 +30,7 @@ WASM, ELF = b"\0asm\1\0\0\0", b"\x7fELF\2\1\1"
 @pytest.fixture(scope="session")
 def collector() -> Builder:
     """An environment with pyodide-build."""
-    cache, pins = Cache(folder=default_folder()), (COLLECT.parent / "requirements.txt").read_bytes()
+    cache, pins = Cache(folder=machine.IMAGE_DIR), (COLLECT.parent / "requirements.txt").read_bytes()
     try:
         with cache.writing(lambda: None):
             return builder_for(pins, COLLECTING_PYTHON, cache, Means(environment=os.environ), Heard())
