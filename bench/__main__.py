@@ -13,8 +13,10 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from bench import compare, harness, install, machine, report
-from bench.case import Case
+from bench.case import PUBLISHED, Case
 from bench.harness import Result, Subject
+
+_UNPUBLISHED = Subject(name=PUBLISHED, command=None, reason="not asked for: --published makes an image of the tool first")
 
 
 def _arguments(words: Sequence[str]) -> argparse.Namespace:
@@ -25,6 +27,11 @@ def _arguments(words: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--cases", default="", help="names of cases with commas between them; all without it")
     parser.add_argument("--rounds", type=_rounds, default=0, help="how often each subject has its turn, instead of what the case says")
     parser.add_argument("--no-rivals", action="store_true", help="leave the rivals out")
+    parser.add_argument(
+        "--published",
+        action="store_true",
+        help="measure the tool published as well: its image is made first, once, which takes minutes",
+    )
     parser.add_argument("--list", action="store_true", help="the cases and who takes part, and nothing else")
     parser.add_argument(
         "--base", metavar="COMMIT", help="compare this tree, or --head, with a commit instead: exit code 1 when something became slower"
@@ -65,9 +72,10 @@ def _chosen(names: str) -> dict[str, Case]:
     return {name: known[name] for name in wanted}
 
 
-def subjects_of(case: Case, *, rivals: bool) -> list[Subject]:
+def subjects_of(case: Case, *, rivals: bool, published: bool) -> list[Subject]:
     """Who takes part in a case, in the order of their turns."""
-    return [harness.own(case, name) for name in case.subjects] + [harness.rival(case, name) for name in (case.rivals if rivals else ())]
+    own = [harness.own(case, name) if published or name != PUBLISHED else _UNPUBLISHED for name in case.subjects]
+    return own + [harness.rival(case, name) for name in (case.rivals if rivals else ())]
 
 
 def note(words: str) -> None:
@@ -82,7 +90,7 @@ def _run(chosen: dict[str, Case], arguments: argparse.Namespace) -> int:
     for case in chosen.values():
         started = time.monotonic()
         rounds = arguments.rounds or (case.quick if arguments.quick else case.full)
-        subjects = subjects_of(case, rivals=not arguments.no_rivals)
+        subjects = subjects_of(case, rivals=not arguments.no_rivals, published=arguments.published)
         results.append(harness.run_case(case, subjects, quick=arguments.quick, rounds=rounds, note=note))
         print(f"\n{report.as_text(case, results[-1])}   ({time.monotonic() - started:.0f} s)", flush=True)
         _keep(chosen, results, arguments)

@@ -10,8 +10,13 @@ from bench.measurement import Run, lookup_policy
 from bench.rivals.jobs import DEADLINE_MS, LATE
 from bench.walls import Wall, both
 
+
+def _tool(way: str) -> str:
+    return way.replace(" ", "_")
+
+
 _SOURCE = payload.LOOKUP + "".join(
-    f'\n\n@tool(effect="read", description="Does not return in time.")\ndef {way}() -> str:\n{body}    return "late"\n'
+    f'\n\n@tool(effect="read", description="Does not return in time.")\ndef {_tool(way)}() -> str:\n{body}    return "late"\n'
     for way, body in LATE.items()
 )
 
@@ -23,7 +28,7 @@ async def _calls(run: Run, wall: Wall) -> None:
         for way in LATE:
             for _ in range(run.size(full=40 if way == "loop" else 12, quick=8 if way == "loop" else 4)):
                 with run.timed("seen" if way == "loop" else f"seen, {way}"):
-                    outcome = await engine.call(way, {}, timeout_ms=DEADLINE_MS)
+                    outcome = await engine.call(_tool(way), {}, timeout_ms=DEADLINE_MS)
                 run.check(outcome.reason, "limit_exceeded.wall", f"the end of a {way}")
                 with run.timed("next call"):
                     outcome = await engine.call("lookup_policy", {"region": "EU"})
@@ -42,10 +47,7 @@ CASE = Case(
     rivals=("monty", "eryx", "sandlock"),
     targets=(
         Target(metric="seen", statistic="p99", bound=210),
-        *(
-            Target(metric="seen" if way == "loop" else f"seen, {way}", statistic="median", bound=215, subject=WASM)
-            for way in LATE
-        ),
+        *(Target(metric="seen" if way == "loop" else f"seen, {way}", statistic="median", bound=215, subject=WASM) for way in LATE),
         Target(metric="next call", statistic="median", bound=5),
     ),
     compare=("seen", "next call"),

@@ -1,6 +1,7 @@
 """Memory of idle workers: what each holds alone (USS) and with its part of what is shared (PSS); of its spare alone, too.
 
-A worker is its monitor, its pid 1 and its spare. The kernel shows their ``smaps_rollup`` to root alone.
+A worker is its monitor, its pid 1 and its spare. What all workers of a kind share is their launcher, which is counted by itself. The kernel
+shows their ``smaps_rollup`` to root alone.
 """
 
 from pathlib import Path
@@ -9,9 +10,10 @@ import psutil
 import trio
 
 from bench import payload
-from bench.case import OURS, Case, Metric, Target
+from bench.case import Case, Metric, Target
 from bench.measurement import Absent, Run
 from bench.rivals.jobs import rollup
+from bench.walls import Wall, both
 from engine import Engine
 
 WORKERS = 4
@@ -35,13 +37,22 @@ async def _calls(run: Run, wall: Wall) -> None:
             for number in range(WORKERS):
                 nursery.start_soon(_call, run, engine, number)
         await trio.sleep(1.0)  # the spares after it are ready, and nothing moves any more
-        workers = psutil.Process(engine.launcher_pid).children()
+        launcher = psutil.Process(_launcher_of(engine, wall))
+        workers = [[monitor, *monitor.children(recursive=True)] for monitor in launcher.children()]
+        workers = [worker for worker in workers if len(worker) > 2]  # a jail without a source waits beside them, and has no spare yet
         if not workers:
             raise Absent("no idle worker is left to look at")
-        for monitor in workers:
-            _look_at(run, [monitor, *monitor.children(recursive=True)])
+        for worker in workers:
+            _look_at(run, worker)
         run.fact("workers", len(workers))
+        run.add("launcher", _rollup(launcher)["uss"])
         run.add("supervisor", rollup(Path("/proc/self"))["uss"])
+
+
+def _launcher_of(engine: Engine, wall: Wall) -> int:
+    """The process that the kind's workers are forked from."""
+    others = [pid for pid in getattr(engine, "launcher_pids", ()) if pid != engine.launcher_pid]
+    return others[0] if wall == "wasm" else engine.launcher_pid
 
 
 async def _call(run: Run, engine: Engine, number: int) -> None:
@@ -51,14 +62,19 @@ async def _call(run: Run, engine: Engine, number: int) -> None:
 
 def _look_at(run: Run, processes: list[psutil.Process]) -> None:
     """One worker: the monitor comes first, the spare last."""
-    try:
-        found = [rollup(Path(f"/proc/{process.pid}")) for process in processes]
-    except PermissionError:
-        raise Absent("the memory of a jailed process is shown to root alone") from None
+    found = [_rollup(process) for process in processes]
     run.check(len(found), 3, "processes of an idle worker")
     run.add("worker", sum(one["uss"] for one in found))
     run.add("worker, shared part included", sum(one["pss"] for one in found))
     run.add("spare", found[-1]["uss"])
+    run.add("spare, written to", found[-1]["dirty"])
+
+
+def _rollup(process: psutil.Process) -> dict[str, float]:
+    try:
+        return rollup(Path(f"/proc/{process.pid}"))
+    except PermissionError:
+        raise Absent("the memory of a jailed process is shown to root alone") from None
 
 
 CASE = Case(
@@ -68,10 +84,12 @@ CASE = Case(
         Metric(name="worker", about="USS of monitor, pid 1 and spare together", unit="MB"),
         Metric(name="worker, shared part included", about="PSS of the three", unit="MB"),
         Metric(name="spare", about="USS of the spare alone", unit="MB"),
+        Metric(name="spare, written to", about="its private dirty memory", unit="MB"),
+        Metric(name="launcher", about="USS of the process that workers are forked from, one for all of a kind", unit="MB"),
         Metric(name="supervisor", about="USS of the process that holds the engine", unit="MB"),
     ),
-    subjects={OURS: _stockade},
-    rivals=("monty",),
+    subjects=both(_calls),
+    rivals=("monty", "eryx"),
     targets=(Target(metric="worker", statistic="median", bound=6), Target(metric="spare", statistic="median", bound=2.5)),
     full=2,
     compare=("worker", "spare"),

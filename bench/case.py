@@ -13,6 +13,7 @@ from bench.measurement import Job
 Statistic = Literal["min", "median", "p90", "p99", "max"]
 OURS = "stockade"
 WASM = "stockade-wasm"  # the same engine with the other kind of worker
+PUBLISHED = "stockade-published"  # that kind, with an image in which the tool is imported already
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -6,8 +6,11 @@ Laws:
 1. Without an image that may run, a part is absent and says what makes one (tests/unit/test_bench_payload.py).
 """
 
+import importlib.util
 import inspect
 import os
+import subprocess
+import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -45,10 +48,23 @@ def write(folder: Path, source: str | Mapping[str, str]) -> Path:
 
 def engine(run: Run, wall: Wall = "native", *, policy: str | Path = "required") -> Engine:
     """An engine under the policy, receipts and all, whose state lies in the part's folder. Raises Absent where its image is missing."""
-    if wall == "wasm":
+    if wall != "native":
         os.close(open_image())
-    chosen: dict[str, Any] = {"worker": wall} if "worker" in inspect.signature(Engine).parameters else {}  # a base may know one kind
+    worker = "native" if wall == "native" else "wasm"
+    chosen: dict[str, Any] = {"worker": worker} if "worker" in inspect.signature(Engine).parameters else {}  # a base may know one kind
     return Engine(policy=policy, state_dir=run.folder / "state", **chosen)
+
+
+def published(place: Path, wall: Wall) -> Path:
+    """The source, published where that is asked for: its image is made unless it is there. Raises Absent where that does not work."""
+    if wall == "published":
+        if importlib.util.find_spec("engine.images.publishing") is None:
+            raise Absent("this engine publishes no images")
+        os.close(open_image())
+        done = subprocess.run([sys.executable, "-m", "engine", "image", "publish", str(place)], capture_output=True, text=True, check=False)
+        if done.returncode:
+            raise Absent(f"stockade image publish: {((done.stderr or done.stdout).strip().splitlines() or ['nothing said'])[-1]}")
+    return place
 
 
 def open_image() -> int:

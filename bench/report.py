@@ -105,7 +105,9 @@ def targets(case: Case, result: Result) -> list[tuple[str, bool | None]]:
         ratio = "x" if target.over or target.under else ""
         unit = f" under {target.over}" if target.over else f" of {target.under}" if target.under else f" {metric.unit}"
         where = f" at {place(target.at)}" if target.at is not None else ""
-        words = f"{target.statistic} of {metric.name}{where}, {'at least' if at_least else 'at most'} {figure(target.bound)}{ratio}{unit}"
+        whose = f"{target.subject}: " if target.subject != result.subjects[0] else ""
+        bound = f"{'at least' if at_least else 'at most'} {figure(target.bound)}{ratio}{unit}"
+        words = f"{whose}{target.statistic} of {metric.name}{where}, {bound}"
         told.append((f"{words}: {'-' if got is None else figure(got) + ratio} {_MARKS[holds]}", holds))
     return told
 

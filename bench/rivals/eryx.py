@@ -1,9 +1,10 @@
-"""pyeryx: CPython as WebAssembly inside the host's process; a warm pool, a fresh state for each call."""
+"""pyeryx: CPython as WebAssembly inside the host's process; a warm pool, a fresh state for each call, which every part makes sure of."""
 
 import contextlib
 import json
 import os
 import sys
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -12,20 +13,26 @@ from bench import measurement
 from bench.measurement import Run, lookup_policy
 from bench.rivals import jobs
 from bench.sources import NBODY, POLICY
+from bench.workloads import IMPORTS, TEXTS, TIMES
+
+_LEFT = "import json\nresult = globals().get('left') or getattr(json, 'left', None)\nleft = json.left = 'something'\n"
+_TRACES = 5  # more calls than the pool keeps idle
 
 
 @contextlib.contextmanager
-def _pool() -> Iterator[Callable[..., Any]]:
+def _pool(size: int = 4) -> Iterator[Callable[..., Any]]:
     """A function that runs code in a warm pool, each time from a fresh state; the variable ``result`` is the answer."""
     import eryx
 
-    with _factory().create_pool(max_size=4, min_idle=2) as pool:
+    with _factory().create_pool(max_size=size, min_idle=2) as pool:
 
         def executed(code: str, **limits: Any) -> Any:
             options = {"resource_limits": eryx.ResourceLimits(**limits)} if limits else {}
             with pool.acquire(**options) as sandbox:
                 return sandbox.execute(code).result
 
+        if any(executed(_LEFT) for _ in range(_TRACES)):
+            raise RuntimeError("a call finds what another one left: this is no fresh state")
         yield executed
 
 
@@ -53,8 +60,8 @@ def _paced(run: Run) -> None:
 
 
 def _throughput(run: Run) -> None:
-    with _pool() as executed:
-        jobs.throughput(run, [_lookup(executed)], (1, 2))
+    with _pool(8) as executed:
+        jobs.throughput(run, [_lookup(executed)], (1, 2, 4, 8))
 
 
 def _cpu(run: Run) -> None:
@@ -62,9 +69,17 @@ def _cpu(run: Run) -> None:
         jobs.cpu(run, lambda steps: executed(f"{NBODY}\nresult = nbody({steps})"))
 
 
+def _workloads(run: Run) -> None:
+    with _pool() as executed:
+        jobs.workloads(
+            run, lambda name: str(executed(f"{IMPORTS}{TEXTS[name]}\nresult = [json.dumps({name}()) for _ in range({TIMES})][-1]"))
+        )
+
+
 def _large(run: Run) -> None:
     with _pool() as executed:
         jobs.large(run, lambda value: executed(f"import json\nresult = json.loads({json.dumps(value)!r})"))
+        jobs.text(run, lambda value: executed(f"result = {value!r}"))
 
 
 def _first_call(run: Run) -> None:
@@ -76,9 +91,12 @@ def _first_call(run: Run) -> None:
 
 
 def _deadline(run: Run) -> None:
+    def ends(way: str) -> Any:
+        return executed(f"def late():\n{jobs.LATE[way]}late()", execution_timeout_ms=jobs.DEADLINE_MS)
+
     with _pool() as executed:
         _lookup(executed)("EU")
-        jobs.late(run, lambda: executed("while True:\n    pass\n", execution_timeout_ms=200), TimeoutError, _lookup(executed))
+        jobs.late(run, ends, TimeoutError, _lookup(executed), tuple(jobs.LATE))
 
 
 def _flood(run: Run) -> None:
@@ -89,6 +107,30 @@ def _flood(run: Run) -> None:
         jobs.flood(run, lambda: executed(f"def flood():\n{jobs.FLOOD}flood()"), eryx.EryxError)
 
 
+def _bomb(run: Run) -> None:
+    import eryx
+
+    code = f"def bomb():\n{jobs.BOMB}bomb()"
+    with _pool() as executed:
+        _lookup(executed)("EU")
+        jobs.bomb(run, lambda: executed(code, max_memory_bytes=jobs.BOMB_BYTES), eryx.EryxError, _lookup(executed))
+
+
+def _memory(run: Run) -> None:
+    """Sandboxes are no processes: one is what this process grows by, a mean over several."""
+    more = 8
+    with _factory().create_pool(max_size=1, min_idle=1) as few:
+        with few.acquire() as sandbox:
+            run.check(sandbox.execute(f"{POLICY}result = lookup_policy('EU')").result, lookup_policy("EU"))
+        time.sleep(1.0)  # it is filled in the background
+        before = jobs.rollup(Path("/proc/self"))
+        with _factory().create_pool(max_size=more, min_idle=more):
+            time.sleep(2.0)
+            after = jobs.rollup(Path("/proc/self"))
+    run.add("worker", (after["uss"] - before["uss"]) / more)
+    run.add("launcher", before["uss"])
+
+
 JOBS = {
     "paced": _paced,
     "throughput": _throughput,
@@ -97,6 +139,9 @@ JOBS = {
     "first_call": _first_call,
     "deadline": _deadline,
     "flood": _flood,
+    "bomb": _bomb,
+    "memory": _memory,
+    "workloads": _workloads,
 }
 
 if __name__ == "__main__":

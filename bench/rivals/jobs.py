@@ -6,6 +6,8 @@ Laws:
 1. Standard library only, for Python 3.11 and newer: these files run in the rivals' environments (tests/unit/test_bench_measurement.py).
 """
 
+import functools
+import math
 import statistics
 import threading
 import time
@@ -13,10 +15,12 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+from bench import workloads as work
 from bench.measurement import Run, lookup_policy
 from bench.sources import nbody, records
 
 PACE_SECONDS = 0.01
+REST_SECONDS = 0.05  # in which the next worker or sandbox is made ready
 REGIONS = ("EU", "US", "UK")
 CPU_STEPS = 100_000
 CPU_STEPS_QUICK = 20_000
@@ -106,6 +110,31 @@ def cpu(run: Run, call: Callable[[int], Any]) -> None:
         run.check(answer, nbody(steps))
 
 
+def workloads(run: Run, call: Callable[[str], str]) -> None:
+    """The job ``workloads``: each kind of work by its name, the call included, and the geometric mean of a round of all."""
+    for name in work.TEXTS:
+        call(name)
+    for _ in range(run.size(full=5, quick=2)):
+        taken = []
+        for name in work.TEXTS:
+            time.sleep(REST_SECONDS)
+            started = time.perf_counter()
+            told = call(name)
+            taken.append((time.perf_counter() - started) * 1000)
+            run.check(told, work.answer(name), name)
+            run.add(name, taken[-1])
+        run.add("mean", math.exp(sum(map(math.log, taken)) / len(taken)))
+
+
+def text(run: Run, call: Callable[[str], Any]) -> None:
+    """Part of the job ``large``: 1 MB of text goes in and comes back."""
+    value = "x" * LARGE_BYTES
+    for _ in range(run.size(full=5, quick=2)):
+        with run.timed("text in and out", at=LARGE_BYTES):
+            answer = call(value)
+        run.check(answer == value, True, "1 MB of text")
+
+
 def large(run: Run, call: Callable[[Any], Any]) -> None:
     """Part of the job ``large``: a list of records of about 1 MB goes in and comes back."""
     value = records(LARGE_BYTES)
@@ -120,7 +149,7 @@ def late(run: Run, call: Callable[[str], Any], expected: Expected, after: Lookup
     for way in ways:
         for _ in range(run.size(full=10, quick=3)):
             with run.timed("seen" if way == "loop" else f"seen, {way}"):
-                ended = _end(lambda way=way: call(way), expected)
+                ended = _end(functools.partial(call, way), expected)
             run.check(isinstance(ended, str) and ended != "late", True, f"the end of a {way}")
             with run.timed("next call"):
                 answer = after("EU")
@@ -178,9 +207,10 @@ def _status_mb(name: str) -> float:
 
 
 def rollup(process: Path) -> dict[str, float]:
-    """``uss`` and ``pss`` of a process's folder in /proc, MB. Raises PermissionError for another user's."""
+    """Of a process's folder in /proc, in MB; ``dirty`` is the part of ``uss`` that was written. Raises PermissionError for another's."""
     found: dict[str, int] = {}
     for line in (process / "smaps_rollup").read_text(encoding="utf-8").splitlines()[1:]:
         name, value, *_ = line.split()
         found[name.rstrip(":")] = int(value) * 1024
-    return {"uss": (found["Private_Clean"] + found["Private_Dirty"]) / 1e6, "pss": found["Pss"] / 1e6}
+    private = found["Private_Clean"] + found["Private_Dirty"]
+    return {"uss": private / 1e6, "pss": found["Pss"] / 1e6, "dirty": found["Private_Dirty"] / 1e6}

@@ -1,5 +1,6 @@
 """What a run came to, as text, Markdown and a page."""
 
+import dataclasses
 from html.parser import HTMLParser
 from typing import Any
 
@@ -143,3 +144,13 @@ def test_the_page_asks_nothing_of_a_network_and_runs_no_script() -> None:
     assert seen.names.isdisjoint({"href", "src", "xlink:href", "onload", "onclick"})
     assert page.count("://") == page.count('xmlns="http://www.w3.org/2000/svg"') == 2
     assert all(words in seen.words for words in ("A call <one>", "Fast <&>", "ended with <1>"))
+
+
+def test_a_target_of_another_subject_names_it() -> None:
+    """That of the first one needs no name."""
+    target = Target(metric="call", statistic="median", bound=25, subject="floor")
+    case = dataclasses.replace(CASE, targets=(target, dataclasses.replace(target, subject="stockade")))
+    assert report.targets(case, RESULT) == [
+        ("floor: median of call, at most 25.0 ms: 20.0 reached", True),
+        ("median of call, at most 25.0 ms: 2.00 reached", True),
+    ]
