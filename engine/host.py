@@ -84,7 +84,7 @@ class Engine:
             launcher = await self._launchers.native()
             self._preparation = Preparation(launcher.facts, self._state.places)
             native = image_digest(launcher.facts)
-            self._loading = Loading(self._state.stores, self._state.places, self._preparation, native, self._launchers.image, self._journal)
+            self._loading = Loading(self._state.stores, self._state.places, self._preparation, native, self._launchers, self._journal)
         except BaseException:
             await self._close_rest()
             raise
@@ -170,6 +170,11 @@ class Engine:
             self._tools[key], self._sources[key] = made, source
         wanted = {made.loaded.bundle.digest for made in self._tools.values()}
         await self._pool.drain(lambda recipe: recipe.init.bundle in wanted)
+        await self._end_launchers()
+
+    async def _end_launchers(self) -> None:
+        """End the launchers of published sources that are loaded no more, unless a call in flight has a jail of theirs."""
+        await self._launchers.keep({made.loaded.published or "" for made in self._tools.values()} | self._pool.images)
 
     async def call(
         self,
@@ -266,11 +271,7 @@ class Engine:
             return False, f"calls of tools by tools end at depth {_DEPTH}"
         walled = request.ancestor_required or tool.loaded.policy.mode is not Mode.HOST
         nested = Request(
-            arguments=arguments,
-            tenant=request.tenant,
-            namespace=request.namespace,
-            depth=request.depth + 1,
-            ancestor_required=walled,
+            arguments=arguments, tenant=request.tenant, namespace=request.namespace, depth=request.depth + 1, ancestor_required=walled
         )
         outcome = await self._run(name, nested, _drop)
         if outcome.status is Status.OK:
@@ -339,7 +340,7 @@ class Engine:
         upkeep = Upkeep(self._pool, lambda: private_bytes(*self._launchers.pids))
         while True:
             await trio.sleep(_TICK_SECONDS)
-            for look in (upkeep.look, self._values.retire_idle):
+            for look in (upkeep.look, self._values.retire_idle, self._end_launchers):
                 try:
                     await look()
                 except HostError as error:  # a jail would not end: no reason to end everybody's calls, and told when the engine closes

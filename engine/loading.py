@@ -9,7 +9,7 @@ Laws:
 
 import dataclasses
 import os
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +20,9 @@ from engine.declaration import Declaration, check_all
 from engine.describing import describe
 from engine.errors import EngineError
 from engine.images.image import Image
+from engine.images.publishing import Source
 from engine.jail.plan import Places
+from engine.launchers import Launchers
 from engine.outcome import error_for
 from engine.policy.load import describe_policy, load_preload
 from engine.policy.model import Kind, Policy
@@ -40,9 +42,6 @@ _DESCRIBED = 256  # sources whose declarations are remembered; thousands would b
 GUEST_NAMES = frozenset({"engine", "guest", "enter"})
 
 
-FindImage = Callable[[Policy], Awaitable[Image | EngineError]]
-
-
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Parsed:
     """A source that was read, and nothing more: its graph, its layers, and the byte code that the parser made of it."""
@@ -60,6 +59,7 @@ class Parsed:
             standard=self.closed.standard,
             externals=frozenset(self.closed.externals) - self.modules,
             native_layers=tuple(layer.name for layer in self.layers if layer.native),
+            mode=self.policy.mode,
             freshness=self.policy.freshness,
             folders=tuple(sorted(self.policy.grants.folders)),
             memory_bytes=self.policy.limits.memory_bytes,
@@ -72,14 +72,16 @@ class Parsed:
 
 
 class Loading:
-    """Loads sources on one host; ``native`` is the native image's digest, ``wasm`` finds the other one.
+    """Loads sources on one host; ``native`` is the native image's digest, ``launchers`` find the other ones.
 
     Raises PolicyError when the policy of describing or the list of modules to preload cannot be read.
     """
 
-    def __init__(self, stores: Stores, places: Places, preparation: Preparation, native: str, wasm: FindImage, journal: Journal) -> None:
+    def __init__(
+        self, stores: Stores, places: Places, preparation: Preparation, native: str, launchers: Launchers, journal: Journal
+    ) -> None:
         self._stores, self._places, self._preparation, self._journal = stores, places, preparation, journal
-        self._native, self._wasm = native, wasm
+        self._native, self._launchers = native, launchers
         self._describe = describe_policy(stores.policies)
         self._preload = load_preload(stores.policies)
         self._described: dict[str, tuple[tuple[Declaration, ...], Mapping[str, Any]]] = {}  # and the receipt of describing
@@ -101,7 +103,7 @@ class Loading:
             declarations, described = await self._declared(staged, pool)
         _compare(parsed.closed, declarations)
         digest = canonical.digest([made.data for made in declarations])
-        loaded = dataclasses.replace(staged, declarations=digest, described=described)
+        loaded = dataclasses.replace(staged, declarations=digest, described=described, published=await self._published(staged))
         return await trio.to_thread.run_sync(lambda: [LoadedTool(made, loaded) for made in declarations])
 
     async def _parse(self, launcher: Launcher, source: Path, policy: Policy) -> Parsed:
@@ -143,13 +145,20 @@ class Loading:
         """The kind of worker, and the image when it is wasm."""
         if Kind.NATIVE in asked.values():
             return choose(asked, parsed.needs, ""), None
-        found = await self._wasm(parsed.policy)
+        found = await self._launchers.image(parsed.policy)
         if not isinstance(found, EngineError):
             choice = choose(asked, parsed.needs, found)
             return choice, found if choice.kind is Kind.WASM else None
         if Kind.WASM in asked.values():
             raise found
         return choose(asked, parsed.needs, found.lines[0]), None
+
+    async def _published(self, staged: Loaded) -> str | None:
+        """The image to run in place of the one that it is described in, where one was published for it."""
+        base = await self._launchers.image(staged.policy) if staged.kind is Kind.WASM else None
+        if not isinstance(base, Image) or base.digest != staged.image:
+            return None
+        return await self._launchers.published(base, source_of(staged.bundle, staged.layers))
 
     async def _declared(self, staged: Loaded, pool: Pool) -> tuple[tuple[Declaration, ...], Mapping[str, Any]]:
         """What the source declares, and the receipt of its describing."""
@@ -170,6 +179,17 @@ class Loading:
         if refused:
             raise error_for("refused.not_granted", *(f"layer {name} is not granted by policy {policy.name}" for name in refused))
         return tuple(layers.find(name, self._stores.layers) for name in names)
+
+
+def source_of(made: bundle.Bundle, held: Sequence[layers.Layer]) -> Source:
+    """A staged source as an image of it is made of it."""
+    return Source(
+        bundle=made.digest,
+        entry=made.entry,
+        layers={layer.name: layer.digest for layer in held},
+        place=made.source,
+        sites={layer.name: layer.site for layer in held},
+    )
 
 
 def _kind_of(declarations: Sequence[Declaration]) -> Kind:

@@ -53,6 +53,7 @@ class Loaded:
     choice: Choice
     python: str  # of the interpreter that runs it
     image: str
+    published: str | None = None  # the image that was made for just this source on that one, where there is one
     described: Mapping[str, Any] | None = None  # the receipt of its describing, None before it
     code: Code | None = None  # byte code of the bundle's sources, where there is any
     inode: int  # of the bundle's folder: one that was removed and published again is another, and a jail holds on to the old
@@ -176,6 +177,8 @@ class Preparation:
         setting = dataclasses.replace(
             tool.setting(request.tenant), policy=made.policy, limits=resolved.limits, means=made.recipe.plan.means, worker=made.worker
         )
+        if made.recipe.wasm:
+            setting = dataclasses.replace(setting, image=made.recipe.wasm)
         made = dataclasses.replace(made, recipe=dataclasses.replace(made.recipe, bounds=bounds), setting=setting)
         if like is not None:
             _keep(self._made, like, made)
@@ -185,7 +188,10 @@ class Preparation:
         """The same from a policy that is resolved already."""
         variables = environ.build(resolved, environ.read_real()).variables
         layers = tuple(layer for layer in loaded.layers if layer.name in resolved.layers)
-        key = _key(loaded, layers, resolved, variables, tenant, describing)
+        # it holds every layer of the source, whatever a tool asks for; and describing shows what the base makes of the source
+        published = loaded.published if layers == loaded.layers and not describing else None
+        image = published or loaded.image
+        key = _key(loaded, layers, image, resolved, variables, tenant, describing)
         plan = self._plan(key, resolved, loaded)
         limits = resolved.limits
         init = Init(
@@ -207,7 +213,7 @@ class Preparation:
             log_bytes=limits.log_bytes,
             start_ms=limits.start_ms,
             freshness=resolved.freshness,
-            wasm=loaded.image if loaded.kind is Kind.WASM else "",
+            wasm=image if loaded.kind is Kind.WASM else "",
         )
         policy = {
             "name": resolved.policy,
@@ -223,6 +229,7 @@ class Preparation:
             "way": str(self._facts.way),
             "python": loaded.python,
             "walls": plan.walls,
+            **({"published": True} if published else {}),
         }
         return Prepared(resolved=resolved, recipe=recipe, policy=policy, worker=worker)
 
@@ -265,7 +272,13 @@ def bounds_of(limits: Limits) -> Bounds:
 
 
 def _key(
-    loaded: Loaded, layers: Sequence[Layer], resolved: Resolved, variables: Mapping[str, str], tenant: str | None, describing: bool
+    loaded: Loaded,
+    layers: Sequence[Layer],
+    image: str,
+    resolved: Resolved,
+    variables: Mapping[str, str],
+    tenant: str | None,
+    describing: bool,
 ) -> str:
     """Names everything that calls must agree on to share a worker. Secret values go in as a hash, and only here."""
     # security: a rotated secret must not be served by a worker that holds the old one
@@ -274,7 +287,7 @@ def _key(
         loaded.bundle.digest,
         loaded.inode,
         sorted(layer.digest for layer in layers),
-        loaded.image,
+        image,
         resolved.worker_digest,
         secret,
         tenant,

@@ -33,6 +33,33 @@ def image_build(environment: Environment, name: str | None, python: str | None, 
     return told.answer(images.build(told, name, image_dir, python, environment()))
 
 
+@image.command("publish")
+@click.argument("source")
+@click.option("--python", metavar="P", help="Interpreter that runs the builder; left out, the best one there is.")
+@shared("policy", "images", "state")
+@click.pass_obj
+def image_publish(
+    environment: Environment,
+    source: str,
+    python: str | None,
+    policy: str,
+    image_dir: str | None,
+    state_dir: str | None,
+    as_json: bool,
+    debug: bool,
+) -> int:
+    """Make an image with SOURCE imported already, for faster calls; takes less than a minute.
+
+    It is used wherever just this source is loaded, with just its layers. What the source's import reads, such as time, chance or its
+    environment, is that of this build and not of a call.
+    """
+    from engine.faces import interrupt, publishing
+
+    told = printer(as_json)
+    wanted = publishing.Wanted(source=source, policy=policy, image_dir=image_dir, state_dir=state_dir, python=python)
+    return told.answer(interrupt.run(lambda: publishing.publish(told, wanted, environment())))
+
+
 @image.command("list")
 @shared("images")
 def image_list(image_dir: str | None, as_json: bool, debug: bool) -> int:

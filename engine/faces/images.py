@@ -93,7 +93,7 @@ def show(image_dir: str | None) -> Answer:
     found = keeping.rows(cache_at(image_dir), shipped())
     lines = [
         (
-            row.name + ("" if row.current else " (of another version)"),
+            _called(row) + ("" if row.current else " (of another version)"),
             row.entry.component[7:19] if row.entry else "-",
             row.recipe[7:19],
             "yes" if row.pinned else "no",
@@ -117,9 +117,9 @@ def verify(name: str | None, image_dir: str | None) -> Answer:
         recipe.read(name, ours.worker_images, ours.engine)  # an unknown name refuses
         if chosen[0].problem == "not built":
             raise error_for("refused.image_missing", f"image {name} is not there: `stockade image build {name}`")
-    if wrong := [f"image {row.name or row.recipe}: {line}" for row in chosen for line in keeping.problems(row, images, ours)]:
+    if wrong := [f"image {_called(row) or row.recipe}: {line}" for row in chosen for line in keeping.problems(row, images, ours)]:
         raise error_for("refused.image_corrupt", *wrong)
-    text = "\n".join(f"{row.name}: every file is as it was made" for row in chosen) or "no images"
+    text = "\n".join(f"{_called(row)}: every file is as it was made" for row in chosen) or "no images"
     return Answer(value=[_row_data(row) for row in chosen], text=text)
 
 
@@ -178,8 +178,13 @@ def _entry_data(entry: Entry) -> dict[str, Any]:
     }
 
 
+def _called(row: Row) -> str:
+    return row.name if row.published is None else f"{row.name} for {one_line(row.published.entry)} {row.published.bundle[7:19]}"
+
+
 def _row_data(row: Row) -> dict[str, Any]:
     known = _entry_data(row.entry) if row.entry else {"name": row.name, "recipe": row.recipe}
+    known |= {"published": row.published.data} if row.published else {}
     return {**known, "current": row.current, "pinned": row.pinned, "compiled": row.compiled, "size": row.size, "problem": row.problem}
 
 

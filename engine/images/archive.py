@@ -31,7 +31,10 @@ _SIZE = slice(124, 136)  # where a member's header has its size, octal
 
 
 def export(entry: Entry, to: Path) -> int:
-    """Write the image to a file that is not there yet; gives its size. Raises refused.storage, refused.image_corrupt."""
+    """Write the image to a file that is not there yet; gives its size. Raises refused.storage, refused.image_corrupt.
+
+    The caller hands over none that was made for one source: none would be brought in.
+    """
     manifest = entry.manifest.bytes()
     try:
         descriptor = os.open(to, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
@@ -71,6 +74,9 @@ def bring(file: Path, into: Cache, told: Told) -> Entry:
     with open(descriptor, "rb") as source:
         told.step(f"reading {file.name}")
         manifest = _manifest(source)
+        # security: only what was made here stands for a source that was checked here; the bytes of such an image can say anything
+        if manifest.published is not None:
+            raise error_for("refused.request", f"{file} holds the image of one source: it is made where it runs, `stockade image publish`")
         there = _there(into, manifest)
         if there is not None:
             return there

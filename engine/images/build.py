@@ -12,7 +12,8 @@ import contextlib
 import errno
 import json
 import os
-from collections.abc import Mapping
+import stat
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -39,17 +40,22 @@ def build(recipe: Recipe, into: Cache, worker_images: Path, means: Means, told: 
 
     Raises refused.image_build with what is missing or went wrong, refused.storage where the cache cannot be written.
     """
+    return once(recipe.digest, into, worker_images, told, lambda: _make(recipe, into, means, told))
+
+
+def once(key: str, into: Cache, worker_images: Path, told: Told, make: Callable[[], None]) -> Entry:
+    """The image with that key: made unless it is there and sound, and compiled for this machine. Raises what ``make`` does."""
     with into.writing(lambda: told.step("another process is at work on the images: waiting for it")):
         try:
-            found = sound(into, recipe.digest)
+            found = sound(into, key)
         except FileNotFoundError:
             found = None
         except Damaged as damage:
             told.step(f"{one_line(damage)}: making it again")
             found = None
         if found is None:
-            _make(recipe, into, means, told)
-            found = sound(into, recipe.digest)
+            make()
+            found = sound(into, key)
         compiling.compile_here(found, worker_images, told)
         return found
 
@@ -63,25 +69,51 @@ def sound(into: Cache, recipe: str) -> Entry:
 
 
 def _make(recipe: Recipe, into: Cache, means: Means, told: Told) -> None:
-    builder = builder_for(recipe.files[recipe.requirements], recipe.python, into, means, told)
     with cache.making(into.images) as work:
-        guest, engine, made = work / "worker_images", work / "engine", work / "made"
-        _lay_out(guest, recipe.files)
-        _lay_out(engine, recipe.carried)
+        builder, packages = gathered(recipe, work, into, means, told)
+        made = work / "made"
         made.mkdir(mode=0o700)
-        packages = _NOTHING
         if recipe.packages:
-            pins = recipe.files["packages/requirements.txt"]
-            collector = builder_for(pins, COLLECTING_PYTHON, into, means, told)
-            packages = collect(recipe.packages, guest, work, collector, means, told)
             (made / PACKAGES_LOCK).write_bytes(packages.lock)
         told.step(f"building {recipe.name}: {recipe.about}")
-        facts = _run(recipe, builder, packages, work, told)
+        spec = {**spec_of(packages, work), "out": str(work / COMPONENT), "facts": str(work / _FACTS), "prepared": None}
+        run_builder(recipe.name, builder, work / "worker_images" / recipe.program, spec, work, told)
+        facts = _facts(recipe, work / _FACTS)
         with contextlib.suppress(FileNotFoundError):
             os.rename(work / COMPONENT, made / COMPONENT)
-        manifest = _manifest(recipe, builder, packages, made / COMPONENT, facts)
-        cache.write_record(made, manifest, built_here=True)
+        manifest = Manifest(
+            name=recipe.name,
+            recipe=recipe.digest,
+            inputs=recipe.inputs,
+            packages=packages.versions,
+            component=piece_of(recipe.name, made / COMPONENT),
+            python=facts["python"],
+            modules=tuple(sorted({*facts["modules"], *packages.modules})),
+            tools=builder.versions,
+        )
+        cache.write_record(made, _checked(manifest), built_here=True)
         cache.put(made, into.place(recipe.digest))
+
+
+def gathered(recipe: Recipe, work: Path, into: Cache, means: Means, told: Told) -> tuple[Builder, Collected]:
+    """The recipe's files laid out in the folder, its packages, and the environment of its builder. Raises refused.image_build."""
+    builder = builder_for(recipe.files[recipe.requirements], recipe.python, into, means, told)
+    guest = work / "worker_images"
+    _lay_out(guest, recipe.files)
+    _lay_out(work / "engine", recipe.carried)
+    if not recipe.packages:
+        return builder, _NOTHING
+    collector = builder_for(recipe.files["packages/requirements.txt"], COLLECTING_PYTHON, into, means, told)
+    return builder, collect(recipe.packages, guest, work, collector, means, told)
+
+
+def spec_of(packages: Collected, work: Path) -> dict[str, Any]:
+    """What every builder is told of what was gathered in the folder."""
+    return {
+        "guest": str(work / "worker_images"),
+        "engine": str(work / "engine"),
+        "packages": [str(folder) for folder in packages.folders],
+    }
 
 
 def _lay_out(folder: Path, files: Mapping[str, bytes]) -> None:
@@ -90,18 +122,11 @@ def _lay_out(folder: Path, files: Mapping[str, bytes]) -> None:
         (folder / path).write_bytes(data)
 
 
-def _run(recipe: Recipe, builder: Builder, packages: Collected, work: Path, told: Told) -> Mapping[str, Any]:
-    """Run the builder; gives what it says of the component that it made."""
-    spec = {
-        "out": str(work / COMPONENT),
-        "facts": str(work / _FACTS),
-        "guest": str(work / "worker_images"),
-        "engine": str(work / "engine"),
-        "packages": [str(folder) for folder in packages.folders],
-        # a source to import beforehand, for an image of one tool: what publishing a tool would fill in
-        "prepared": None,
-    }
-    (work / "spec.json").write_text(json.dumps(spec))
+def run_builder(
+    name: str, builder: Builder, program: Path, spec: Mapping[str, Any], work: Path, told: Told, *, seconds: float = _SECONDS
+) -> None:
+    """Run a program of the builder's to its end. Raises refused.image_build with its last words, refused.storage for a full disk."""
+    (work / "spec.json").write_text(json.dumps(dict(spec)))
     (work / "tmp").mkdir(mode=0o700)
     # nothing of ours reaches the builder; what it makes must not depend on chance or on today's date
     environment = {
@@ -113,15 +138,13 @@ def _run(recipe: Recipe, builder: Builder, packages: Collected, work: Path, told
         "PYTHONDONTWRITEBYTECODE": "1",
         "SOURCE_DATE_EPOCH": "315532800",  # the first date that zip files know
     }
-    program = work / "worker_images" / recipe.program
     try:
-        running.run([builder.python, program, work / "spec.json"], environment=environment, folder=work, seconds=_SECONDS, tick=told.tick)
+        running.run([builder.python, program, work / "spec.json"], environment=environment, folder=work, seconds=seconds, tick=told.tick)
     except running.Failed as failed:
         # the builder's own words for a full disk; ours have an errno
         if os.strerror(errno.ENOSPC) in " ".join(failed.lines):
             raise cache.unwritable(work.parent, OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))) from None
-        raise error_for("refused.image_build", *(f"building {recipe.name}: {one_line(line)}" for line in failed.lines)) from None
-    return _facts(recipe, work / _FACTS)
+        raise error_for("refused.image_build", *(f"building {name}: {one_line(line)}" for line in failed.lines)) from None
 
 
 def _facts(recipe: Recipe, path: Path) -> Mapping[str, Any]:
@@ -138,26 +161,27 @@ def _facts(recipe: Recipe, path: Path) -> Mapping[str, Any]:
     return dict(facts)
 
 
-def _manifest(recipe: Recipe, builder: Builder, packages: Collected, component: Path, facts: Mapping[str, Any]) -> Manifest:
+def piece_of(name: str, component: Path) -> Piece:
+    """What was made, as a manifest has it. Raises refused.image_build for nothing, something too large, and what is no component."""
+    unfit = error_for("refused.image_build", f"building {name}: what was made is no component, or too large")
     try:
-        with open(component, "rb") as file:
-            size, magic = os.fstat(file.fileno()).st_size, os.pread(file.fileno(), len(_MAGIC), 0)
-            if magic != _MAGIC or size > COMPONENT_BYTES:
-                raise error_for("refused.image_build", f"building {recipe.name}: what was made is no component, or too large")
-            piece = Piece(size=size, sha256=sha256_of(file.fileno()))
+        descriptor = os.open(component, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     except FileNotFoundError:
-        raise error_for("refused.image_build", f"building {recipe.name}: the builder made nothing") from None
-    manifest = Manifest(
-        name=recipe.name,
-        recipe=recipe.digest,
-        inputs=recipe.inputs,
-        packages=packages.versions,
-        component=piece,
-        python=facts["python"],
-        modules=tuple(sorted({*facts["modules"], *packages.modules})),
-        tools=builder.versions,
-    )
+        raise error_for("refused.image_build", f"building {name}: the builder made nothing") from None
+    except OSError:  # ELOOP: a link
+        raise unfit from None
+    try:
+        found = os.fstat(descriptor)
+        # security: a source whose import broke out may leave anything in this place
+        if not stat.S_ISREG(found.st_mode) or found.st_size > COMPONENT_BYTES or os.pread(descriptor, len(_MAGIC), 0) != _MAGIC:
+            raise unfit
+        return Piece(size=found.st_size, sha256=sha256_of(descriptor))
+    finally:
+        os.close(descriptor)
+
+
+def _checked(manifest: Manifest) -> Manifest:
     try:
         return parse(manifest.bytes())
     except Unsound as unsound:
-        raise error_for("refused.image_build", f"building {recipe.name}: what the builder says of it: {unsound}") from None
+        raise error_for("refused.image_build", f"building {manifest.name}: what the builder says of it: {unsound}") from None

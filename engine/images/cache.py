@@ -75,10 +75,13 @@ class Cache:
         return self.images / recipe.removeprefix("sha256:")
 
     def present(self) -> tuple[str, ...]:
-        """The digests of the recipes whose images lie here."""
-        with contextlib.suppress(FileNotFoundError):
+        """The digests of the recipes whose images lie here. Raises refused.storage where that cannot be looked at."""
+        try:
             return tuple(f"sha256:{path.name}" for path in sorted(self.images.iterdir()) if _HEX.fullmatch(path.name))
-        return ()
+        except FileNotFoundError:
+            return ()
+        except OSError as error:
+            raise error_for("refused.storage", f"{self.images} cannot be read: {error.strerror}: name another with --image-dir") from None
 
     @contextlib.contextmanager
     def writing(self, waits: Callable[[], None]) -> Iterator[None]:
@@ -120,6 +123,16 @@ def unwritable(folder: Path, error: OSError) -> Exception:
     """The error for a cache that cannot be written, with the ways out."""
     ways = "make room, or name another folder with --image-dir; an image made elsewhere comes in with `stockade image import`"
     return error_for("refused.storage", f"{folder} cannot be written: {error.strerror or error}: {ways}")
+
+
+def is_folder(path: Path) -> bool:
+    """Whether a folder is there. Raises Damaged where this user may not look: HOME can be another's."""
+    try:
+        return stat.S_ISDIR(path.stat().st_mode)
+    except (FileNotFoundError, NotADirectoryError):
+        return False
+    except OSError as error:
+        raise Damaged(f"{path} cannot be read: {error.strerror}: name another folder with --image-dir") from None
 
 
 def check_folder(folder: Path) -> None:
@@ -176,7 +189,7 @@ def write_record(folder: Path, manifest: Manifest, *, built_here: bool) -> None:
 def entry(cache: Cache, recipe: str) -> Entry:
     """The image of that recipe, its manifest checked and its component's size. Raises FileNotFoundError, or Damaged."""
     path = cache.place(recipe)
-    if not path.is_dir():
+    if not is_folder(path):
         raise FileNotFoundError(path)
     try:
         for folder in (cache.folder, cache.images, path):
@@ -191,7 +204,7 @@ def entry(cache: Cache, recipe: str) -> Entry:
             component.check_size(manifest.component)
     except OSError as error:
         raise Damaged(f"{path.name}/{Path(error.filename or '').name}: {error.strerror}") from None
-    except (ValueError, TypeError, KeyError):
+    except (ValueError, TypeError, KeyError, RecursionError):
         raise Damaged(f"{path / RECORD} is not as it was written") from None
     except Unsound as unsound:
         raise Damaged(f"{path / MANIFEST}: {unsound}") from None

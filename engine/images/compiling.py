@@ -21,7 +21,20 @@ from pathlib import Path
 
 from engine.authoring.canonical import canonical, digest
 from engine.images import running
-from engine.images.cache import CODE, COMPILED, COMPONENT, MANIFEST, Checked, Damaged, Entry, check_folder, making, put, sha256_of
+from engine.images.cache import (
+    CODE,
+    COMPILED,
+    COMPONENT,
+    MANIFEST,
+    Checked,
+    Damaged,
+    Entry,
+    check_folder,
+    is_folder,
+    making,
+    put,
+    sha256_of,
+)
 from engine.images.manifest import Piece
 from engine.images.telling import Told
 from engine.outcome import error_for
@@ -99,7 +112,7 @@ def compile_here(entry: Entry, worker_images: Path, told: Told) -> None:
 def open_code(entry: Entry, key: Mapping[str, str]) -> Code:
     """The code for that key, hashed. Raises FileNotFoundError when it was never compiled, Damaged when it is not what was made."""
     folder = folder_of(entry, key)
-    if not folder.is_dir():
+    if not is_folder(folder):
         raise FileNotFoundError(folder)
     try:
         for part in (folder.parent, folder):
@@ -112,7 +125,7 @@ def open_code(entry: Entry, key: Mapping[str, str]) -> Code:
         code = Checked(folder / CODE)
     except OSError as error:
         raise Damaged(f"{error.filename}: {error.strerror}") from None
-    except (ValueError, TypeError, KeyError):
+    except (ValueError, TypeError, KeyError, RecursionError):
         raise Damaged(f"{folder / MANIFEST} is not as it was written") from None
     try:
         code.check(piece)

@@ -105,6 +105,6 @@ def _named(name: str, images: Cache, allowed: str) -> Entry:
             found = cache.entry(images, digest)
         except (FileNotFoundError, Damaged):
             continue  # `stockade image verify` tells of it
-        if found.manifest.name == name and found.component == allowed:
+        if found.manifest.name == name and found.component == allowed and found.manifest.published is None:  # that serves one source alone
             return found
     raise error_for("refused.image_missing", f"image {name} with the digest {allowed}, which the policy names, is not there")

@@ -5,13 +5,14 @@ Not its job: printing (``faces/images.py``), making what is missing (``build.py`
 Laws:
 1. A look through names every file that is wrong, not the first alone (tests/unit/test_image_keeping.py).
 2. Pruning keeps what this version names and this machine uses, unless all is to go (tests/unit/test_image_keeping.py).
+3. The image of a source is kept as long as the image below it is this version's (tests/unit/test_publishing.py).
 """
 
 import contextlib
 import dataclasses
 import os
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from engine.images import cache, compiling, pins, recipe
@@ -19,6 +20,8 @@ from engine.images.build import sound
 from engine.images.builder import Means, keys_in_use
 from engine.images.cache import COMPILED, Cache, Damaged, Entry
 from engine.images.image import Shipped
+from engine.images.manifest import Published
+from engine.images.publishing import key_of
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -34,6 +37,11 @@ class Row:
     size: int
     problem: str | None
 
+    @property
+    def published(self) -> Published | None:
+        """The source that it was made for, where it was made for one."""
+        return self.entry.manifest.published if self.entry else None
+
 
 def rows(images: Cache, shipped: Shipped) -> tuple[Row, ...]:
     """This version's images by name, then whatever else is here. Nothing is hashed but manifests."""
@@ -41,7 +49,18 @@ def rows(images: Cache, shipped: Shipped) -> tuple[Row, ...]:
     locked = pins.load_pins(shipped.policies)
     others = [digest for digest in images.present() if digest not in wanted.values()]
     found = [_row(name, digest, images, shipped, locked.get(name), current=True) for name, digest in wanted.items()]
-    return (*found, *(_row("", digest, images, shipped, None, current=False) for digest in others))
+    rest = [_row("", digest, images, shipped, None, current=False) for digest in others]
+    return (*found, *(_published_row(row, row.published, wanted, locked, shipped) if row.published else row for row in rest))
+
+
+def _published_row(row: Row, source: Published, wanted: Mapping[str, str], locked: Mapping[str, pins.Pin], shipped: Shipped) -> Row:
+    """The image of a source is this version's, and pinned, when the image below it is."""
+    built_here, pin = row.entry is not None and row.entry.built_here, locked.get(row.name)
+    return dataclasses.replace(
+        row,
+        current=wanted.get(row.name) == source.base and key_of(source, shipped.worker_images) == row.recipe,
+        pinned=built_here and pin is not None and pin.recipe == source.base,
+    )
 
 
 def _row(name: str, digest: str, images: Cache, shipped: Shipped, pin: pins.Pin | None, *, current: bool) -> Row:
@@ -90,7 +109,8 @@ def problems(row: Row, images: Cache, shipped: Shipped) -> Iterator[str]:
     try:
         os.close(compiling.open_code(entry, key).descriptor)
     except FileNotFoundError:
-        yield f"{entry.path} is not compiled for this machine: `stockade image build {entry.manifest.name}`"
+        again = f"image build {entry.manifest.name}" if row.published is None else "image publish SOURCE"
+        yield f"{entry.path} is not compiled for this machine: `stockade {again}`"
     except Damaged as damage:
         yield str(damage)
 
@@ -101,6 +121,8 @@ def prune(images: Cache, shipped: Shipped, means: Means, *, everything: bool) ->
         [] if everything else [recipe.read(name, shipped.worker_images, shipped.engine) for name in recipe.names(shipped.worker_images)]
     )
     wanted = {one.digest for one in recipes}
+    if not everything:
+        wanted |= {row.recipe for row in rows(images, shipped) if row.published and row.current}
     gone = [images.place(digest) for digest in images.present() if digest not in wanted]
     for digest in wanted & set(images.present()):
         with contextlib.suppress(FileNotFoundError, Damaged):

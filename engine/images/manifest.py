@@ -24,6 +24,7 @@ _DIGEST = re.compile(r"sha256:[0-9a-f]{64}")
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 _WORD = re.compile(r"[\w.+/: -]{1,256}", re.ASCII)
 _FIELDS = frozenset({"kind", "format", "name", "recipe", "inputs", "packages", "component", "python", "modules", "tools"})
+_ENTRY = re.compile(r"[\w.]{1,256}")
 
 
 class Unsound(Exception):
@@ -39,11 +40,26 @@ class Piece:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
+class Published:
+    """The one source that an image was made for: the recipe below it, the bundle, the layers by name, the module that is imported."""
+
+    base: str
+    bundle: str
+    layers: Mapping[str, str]
+    entry: str
+
+    @property
+    def data(self) -> dict[str, Any]:
+        """Its fields, for a manifest and for a key."""
+        return {"base": self.base, "bundle": self.bundle, "layers": dict(self.layers), "entry": self.entry}
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class Manifest:
     """What an image is: its recipe's digest with every input, its component, and what a guest of it offers.
 
     ``python`` is the guest's version, ``modules`` the top-level names that can be imported, ``packages`` the versions of those carried,
-    ``tools`` the versions of what made it.
+    ``tools`` the versions of what made it. ``published`` is there when it was made for one source; ``recipe`` is then its own key.
     """
 
     name: str
@@ -54,11 +70,13 @@ class Manifest:
     python: str
     modules: tuple[str, ...]
     tools: Mapping[str, str]
+    published: Published | None = None
 
     def bytes(self) -> bytes:
         """Its one spelling."""
         return canonical(
             {
+                **({} if self.published is None else {"published": self.published.data}),
                 "kind": "image",
                 "format": _FORMAT,
                 "name": self.name,
@@ -82,7 +100,7 @@ def parse(written: bytes) -> Manifest:
             raise Unsound("it is not spelt as manifests are")
     except (ValueError, RecursionError):
         raise Unsound("it is not JSON") from None
-    if found.keys() != _FIELDS or found["kind"] != "image" or found["format"] != _FORMAT:
+    if found.keys() - {"published"} != _FIELDS or found["kind"] != "image" or found["format"] != _FORMAT:
         raise Unsound("it is no manifest of an image of this version")
     component = found["component"]
     if not isinstance(component, dict) or component.keys() != {"size", "sha256"} or not _is(_SHA256, component["sha256"]):
@@ -100,6 +118,18 @@ def parse(written: bytes) -> Manifest:
         python=_text(found, "python", _WORD),
         modules=tuple(found["modules"]),
         tools=_words(found, "tools", _WORD),
+        published=_published(found["published"]) if "published" in found else None,
+    )
+
+
+def _published(found: object) -> Published:
+    if not isinstance(found, dict) or found.keys() != {"base", "bundle", "layers", "entry"}:
+        raise Unsound("published: want base, bundle, layers and entry")
+    return Published(
+        base=_text(found, "base", _DIGEST),
+        bundle=_text(found, "bundle", _DIGEST),
+        layers=_words(found, "layers", _DIGEST),
+        entry=_text(found, "entry", _ENTRY),
     )
 
 

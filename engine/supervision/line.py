@@ -14,9 +14,12 @@ from collections.abc import Callable, Mapping, Sequence
 
 import trio
 
+from engine.errors import RequestError
 from engine.policy.model import Pool as PoolBounds
 from engine.supervision.spare import Recipe
 from engine.supervision.stock import Claim, Seat
+
+_CLOSED = ("cancelled.shutdown", "the engine was closed while a worker was waited for")
 
 
 class Place:
@@ -47,16 +50,27 @@ class Line:
         self._tenants: OrderedDict[str | None, dict[Claim, deque[Place]]] = OrderedDict()  # whose turn is next first
         self._numbers = itertools.count(1)
         self._length = 0
+        self._closed = False
 
     def __len__(self) -> int:
         """Calls that wait."""
         return self._length
 
     def join(self, place: Place) -> None:
-        """Take the last place."""
+        """Take the last place; in a line that was closed it is refused at once."""
+        if self._closed:
+            place.refuse(RequestError(*_CLOSED))
+            return
         place.number = next(self._numbers)
         self._tenants.setdefault(place.claim.tenant, {}).setdefault(place.claim, deque()).append(place)
         self._length += 1
+
+    def close(self) -> None:
+        """Refuse everybody who waits, and who still comes."""
+        self._closed = True
+        for place in [place for claims in self._tenants.values() for places in claims.values() for place in places]:
+            self.leave(place)
+            place.refuse(RequestError(*_CLOSED))
 
     def leave(self, place: Place) -> None:
         """Out of the line; nothing when it has left."""

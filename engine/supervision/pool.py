@@ -8,7 +8,7 @@ Laws:
 3. At its bound a call waits in line, and past the bound of the line one is refused, never dropped (tests/contract/test_pool.py).
 4. Bounds and lines are per depth: a tool's own call never waits for a jail that its caller holds (tests/contract/test_nesting.py).
 5. Tenants take turns, and none takes the last worker from those who have none (tests/contract/test_tenants.py).
-6. After ``close`` no jail is left (tests/security/test_promise_clean.py).
+6. After ``close`` no jail is left (tests/security/test_promise_clean.py), and nobody waits (tests/contract/test_pool_closing.py).
 7. A jail that would not end is told by ``close``, and is no other call's error (tests/contract/test_upkeep_trouble.py).
 """
 
@@ -53,6 +53,11 @@ class Pool:
     def idle(self) -> list[Seat]:
         """Those that no call has, the least recently used first."""
         return list(self._stock.idle)
+
+    @property
+    def images(self) -> set[str]:
+        """The images of the jails that are there, being made or being ended."""
+        return {seat.recipe.wasm for seat in self._stock.seats} | {start.recipe.wasm for start in self._starts}
 
     def of(self, key: str) -> tuple[int, int]:
         """Of a key: jails that are idle, and those that are lent or being made."""
@@ -105,7 +110,8 @@ class Pool:
     async def give_back(self, seat: Seat, *, healthy: bool) -> None:
         """Take a jail back after its call; one that is not healthy is ended, and no other."""
         if not healthy or seat.unwanted or seat.broken():
-            await self._retire(seat)
+            if self._stock.end(seat):
+                await self._end(seat)
         elif seat in self._stock.lent:  # else it was ended meanwhile
             self._put_back(seat)
             self.growth.answered(seat.recipe.key)
@@ -152,6 +158,7 @@ class Pool:
         self._closed = True
         for start in self._starts:
             start.scope.cancel()
+        self._line.close()
         while self.living:
             for seat in [*self._stock.idle, *self._stock.lent]:
                 if self._stock.end(seat):
@@ -243,9 +250,8 @@ class Pool:
             self._line.leave(place)
             place.give(self._lend(seat, claim, bounds))
             return True
-        if self._line.count(claim) <= self._stock.coming(claim):
-            return False
-        return self._begin(claim, place.recipe, bounds, ahead=False) is not None
+        uncovered = self._line.count(claim) > self._stock.coming(claim)
+        return uncovered and self._begin(claim, place.recipe, bounds, ahead=False) is not None
 
     def _shorten(self, newcomer: Place) -> None:
         """Refuse one call when the line is longer than its policy has it."""
@@ -276,19 +282,18 @@ class Pool:
             if victim is None or victim.recipe.key == claim.key:
                 return None
             self._stock.end(victim)
-        start = Start(claim, recipe, bounds, ahead=ahead, victim=victim)
-        self._order(start)
-        return start
+        return self._order(Start(claim, recipe, bounds, ahead=ahead, victim=victim))
 
     def _ahead(self, claim: Claim, recipe: Recipe, bounds: PoolBounds) -> None:
         self._order(Start(claim, recipe, bounds, ahead=True, victim=None))
 
-    def _order(self, start: Start) -> None:
+    def _order(self, start: Start) -> Start:
         self._stock.start(start.claim)
         self._starts.add(start)
         if self._closed:
             start.scope.cancel()
         self._nursery.start_soon(self._start, start)
+        return start
 
     @trio.lowlevel.enable_ki_protection  # an interrupt is for the program's own task
     async def _start(self, start: Start) -> None:
@@ -359,10 +364,6 @@ class Pool:
             self._stock.back(seat, first=True)
             self._came()
             self._serve()
-
-    async def _retire(self, seat: Seat) -> None:
-        if self._stock.end(seat):
-            await self._end(seat)
 
     def _retire_soon(self, seat: Seat) -> None:
         if self._stock.end(seat):

@@ -86,6 +86,11 @@ class Stock:
         self._tenants: set[str | None] = set()  # two at most: that there are several is all there is to know
 
     @property
+    def seats(self) -> tuple[Seat, ...]:
+        """Those that are there or being ended."""
+        return (*self.idle, *self.lent, *self.ending)
+
+    @property
     def living(self) -> int:
         """Jails that are there, being made or being ended."""
         return len(self.idle) + len(self.lent) + len(self.ending) + self.starting

@@ -13,7 +13,7 @@ from types import MappingProxyType
 from typing import Protocol
 
 from engine.outcome import error_for
-from engine.policy.model import Freshness, Kind
+from engine.policy.model import Freshness, Kind, Mode
 
 # what can be imported in the wasm guest and fails when it is used there: a source that imports it means to use it
 _USELESS_IN_WASM: Mapping[str, str] = MappingProxyType(
@@ -59,6 +59,7 @@ class Needs:
     standard: frozenset[str]
     externals: frozenset[str] = frozenset()
     native_layers: tuple[str, ...] = ()
+    mode: Mode = Mode.REQUIRED
     freshness: Freshness = Freshness.FRESH
     folders: tuple[str, ...] = ()
     memory_bytes: int = 256 << 20
@@ -107,6 +108,7 @@ def problems(kind: Kind, needs: Needs, image: Image | str) -> tuple[str, ...]:
     lines = [f"its image {image.name} has no module {name}" for name in sorted(_tops(needs.standard) - held)]
     lines += [f"{name} is neither in a granted layer nor in its image {image.name}" for name in sorted(needs.externals - held)]
     lines += [f"layer {name} holds native code" for name in needs.native_layers]
+    lines += ["the mode host has no wall, and it always has one"] if needs.mode is Mode.HOST else []
     lines += [f"freshness {needs.freshness} is not there, every call is fresh"] if needs.freshness is not Freshness.FRESH else []
     lines += [f"the granted folder {name} cannot be seen from there" for name in needs.folders]
     lines += [f"it needs limits.memory of {_LEAST_MEMORY >> 20} MiB"] if needs.memory_bytes < _LEAST_MEMORY else []

@@ -60,7 +60,7 @@ FENCES = (
         trees=EVERYWHERE,
         homes={
             "worker_images/enter/kernel.py": "the only file that may make them, a few lines for each",
-            "worker_images/wasm/host.py": "the WebAssembly engine's own functions by address, and the seal on memory that holds code",
+            "worker_images/wasm/host.py": "loads the WebAssembly engine, whose functions it has by address; seals memory that holds code",
             "worker_images/wasm/runtime.py": "hands that engine values by address, so that a child converts nothing",
         },
     ),
@@ -156,8 +156,7 @@ FENCES = (
         looks=("wasmtime",),
         trees=EVERYWHERE,
         homes={
-            "worker_images/wasm/host.py": "a process of its own holds it",
-            "worker_images/wasm/configuration.py": "makes its configuration, for that process and the compiler's",
+            "worker_images/wasm/configuration.py": "makes its configuration for the compiler's process",
             "worker_images/wasm/compile.py": "compiles an image ahead of time, in a process of its own that runs nothing of it",
         },
     ),

@@ -47,6 +47,7 @@ JAILED: dict[str, tuple[str, ...]] = {
     "rehearsal": ("engine",),  # imported as one, in the launcher, before any order
     "wasm": ("wasmtime", "msgpack", "enter", "guest"),  # a launcher like the native one, with another runtime
     "packages": ("packaging", "pyodide_build", "pyodide_lock"),  # runs in an environment of the image builder's, never in a jail
+    "publish": ("enter", "wasm", "build", "componentize_py"),  # a builder's program that locks itself; ``build`` is python_wasm's
     "python_wasm": ("guest", *CARRIED, "wit_world", "componentize_py"),  # the last two are the builder's, and what it makes
 }
 

@@ -201,9 +201,7 @@ def main() -> None:
     runtime.bound(plan, 1 << 30)
     plan["limits"] |= REQUEST.get("limits", {})
     if REQUEST.get("seeded"):  # what the launcher must not do
-        import wasmtime
-
-        REQUEST["held"] = wasmtime.WasiConfig()
+        REQUEST["held"] = runtime._native.new_wasi()
     page = mmap.mmap(-1, 4096)
     page[0] = 0
     REQUEST["page"] = ctypes.addressof(ctypes.c_char.from_buffer(page))

@@ -52,6 +52,26 @@ def test_what_is_not_there_is_no_damage(tmp_path: Path) -> None:
         entry(project)
 
 
+def test_a_place_that_cannot_be_looked_at_is_told(tmp_path: Path) -> None:
+    """Another user's HOME, a file for a folder, a name that no file system takes: an error to read, and no bug of ours."""
+    closed = Cache(folder=tmp_path / ("x" * 300))  # an error for root as well
+    with pytest.raises(Damaged, match="cannot be read: File name too long"):
+        cache.entry(closed, f"sha256:{'1' * 64}")
+    (tmp_path / "file").touch()
+    for folder, why in ((closed.folder, "File name too long"), (tmp_path / "file", "Not a directory")):
+        code, lines = refusal(Cache(folder=folder).present)
+        assert code == "refused.storage"
+        assert f"cannot be read: {why}" in lines[0]
+    with pytest.raises(FileNotFoundError):
+        cache.entry(Cache(folder=tmp_path / "file"), f"sha256:{'1' * 64}")
+
+
+def test_a_record_nested_without_end_is_damaged(project: Tiny) -> None:
+    """What the reader of JSON gives up on."""
+    spoil(entry(project).path / cache.RECORD, b"[" * 4000)
+    assert cache.RECORD in damage(project)
+
+
 @pytest.mark.parametrize("name", [cache.COMPONENT, cache.MANIFEST, cache.RECORD])
 @pytest.mark.parametrize("data", [None, b"", b"{}", b"x" * 9000])
 def test_a_changed_file_is_named(project: Tiny, name: str, data: bytes | None) -> None:

@@ -1,12 +1,13 @@
 """Manifests: one spelling, every field, and nothing else."""
 
+import dataclasses
 import json
 from typing import Any
 
 import pytest
 
 from engine.authoring.canonical import canonical
-from engine.images.manifest import Manifest, Piece, Unsound, parse
+from engine.images.manifest import Manifest, Piece, Published, Unsound, parse
 
 MANIFEST = Manifest(
     name="tiny",
@@ -20,9 +21,14 @@ MANIFEST = Manifest(
 )
 
 
-def test_a_manifest_is_read_as_it_was_written() -> None:
-    """Bytes and record are one."""
-    assert parse(MANIFEST.bytes()) == MANIFEST
+DIGEST = f"sha256:{'4' * 64}"
+PUBLISHED = dataclasses.replace(MANIFEST, published=Published(base=DIGEST, bundle=DIGEST, layers={"six": DIGEST}, entry="tools"))
+
+
+@pytest.mark.parametrize("manifest", [MANIFEST, PUBLISHED])
+def test_a_manifest_is_read_as_it_was_written(manifest: Manifest) -> None:
+    """Bytes and record are one, whether or not it was made for one source."""
+    assert parse(manifest.bytes()) == manifest
 
 
 def changed(**fields: Any) -> bytes:
@@ -57,6 +63,12 @@ def changed(**fields: Any) -> bytes:
         changed(modules="json"),
         changed(modules=["\x1b[2J"]),
         changed(tools={"a" * 300: "1"}),
+        changed(published=None),
+        changed(published={}),
+        changed(published={"base": DIGEST, "bundle": DIGEST, "layers": {"six": "1.0"}, "entry": "tools"}),
+        changed(published={"base": DIGEST, "bundle": DIGEST, "layers": {}, "entry": "../tools"}),
+        changed(published={"base": DIGEST, "bundle": "tools", "layers": {}, "entry": "tools"}),
+        changed(published={"base": DIGEST, "bundle": DIGEST, "layers": {}, "entry": "tools", "more": 1}),
     ],
 )
 def test_what_is_not_exactly_a_manifest_is_none(written: bytes) -> None:

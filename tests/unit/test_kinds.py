@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from engine.errors import HostError
-from engine.policy.model import Freshness, Kind
+from engine.policy.model import Freshness, Kind, Mode
 from engine.worker.kinds import Needs, choose, doubts, problems
 
 
@@ -34,6 +34,7 @@ UNSERVED = [
     ({"standard": frozenset({"ctypes.util"})}, "its image python_wasm has no module ctypes"),
     ({"externals": frozenset({"yaml"})}, "yaml is neither in a granted layer nor in its image python_wasm"),
     ({"native_layers": ("numbers",)}, "layer numbers holds native code"),
+    ({"mode": Mode.HOST}, "the mode host has no wall, and it always has one"),
     ({"freshness": Freshness.WARM}, "freshness warm is not there, every call is fresh"),
     ({"freshness": Freshness.SNAPSHOT}, "freshness snapshot is not there, every call is fresh"),
     ({"folders": ("reports",)}, "the granted folder reports cannot be seen from there"),

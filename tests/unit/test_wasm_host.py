@@ -14,7 +14,7 @@ from wasmtime import _bindings
 
 from engine.places import data_dir
 from tests import handmade
-from wasm import host
+from wasm import configuration, host
 
 PACKAGES = Path(str(wasmtime.__file__)).parent.parent
 _PROGRAM = """
@@ -22,9 +22,9 @@ import json, os, sys
 images, packages, image, besides = sys.argv[1:]
 sys.path[:0] = [images]
 from enter.kernel import Step
-from wasm import host
+from wasm import configuration, host
 before = set(sys.modules), list(sys.path), list(sys.meta_path)
-files = lambda: {line.split(maxsplit=5)[5].strip() for line in open("/proc/self/maps") if packages in line}
+files = lambda: {line.split(maxsplit=5)[5].strip() for line in open("/proc/self/maps") if os.path.realpath(packages) in line}
 try:
     made = host.Image(packages, image, 1 << 20, {"emit": lambda *_: None, "call": lambda *_: None}, lambda which: 0)
     host.seal_code()
@@ -81,6 +81,21 @@ def test_values_lie_in_memory_as_the_package_says() -> None:
     assert [result.is_ok.offset, result.val.offset] == [0, 8]
     names = ("U32", "U64", "STRING", "RECORD", "RESULT")
     assert [getattr(host, name) for name in names] == [getattr(wasmtime._ffi, f"WASMTIME_COMPONENT_{name}").value for name in names]
+
+
+def test_every_setting_of_the_table_is_made() -> None:
+    """By its own function, stacks first; what ``configuration.make`` makes is what code is compiled with."""
+    made: list[tuple[str, object]] = []
+
+    class Recorder:
+        def function(self, name: str, *arguments: object, gives: object = None) -> Any:
+            return lambda *given: made.append((name.removeprefix("wasmtime_config_").removesuffix("_set"), given[-1])) if given else 1
+
+    image: Any = host.Image.__new__(host.Image)
+    image.library = Recorder()
+    assert image._configuration(1 << 20) == 1
+    table = {**configuration._RAW, **configuration.SETTINGS, "cranelift_opt_level": 1}
+    assert made == [("async_stack_size", 2 << 20), ("max_wasm_stack", 1 << 20), *table.items()]
 
 
 def test_no_memory_stays_writable_and_executable() -> None:

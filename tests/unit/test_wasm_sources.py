@@ -29,6 +29,16 @@ def test_every_file_is_there_by_its_path(tmp_path: Path) -> None:
     }
 
 
+def test_it_is_spelled_as_a_prepared_image_spells_it(tmp_path: Path) -> None:
+    """Which reads it from a file that the builder wrote (``build.py``), and writes it anew: then it has only to compare."""
+    source = write(tmp_path / "source", {"b.py": "x = 'é'\n", "a/c.bin": bytes(range(256)), "a.py": ""})
+    layers = [write(tmp_path / name, {"z/__init__.py": "", "a.py": ""}) for name in ("numbers", "dates")]
+    given = sources.text_of(str(source), [str(layer) for layer in layers])
+    prepared = json.loads(json.dumps({**json.loads(given), "entry": "tools"}, sort_keys=True))
+    del prepared["entry"]
+    assert json.dumps(prepared).encode() == given
+
+
 @pytest.mark.parametrize(
     ("name", "content"), [("fast.cpython-311-x86_64-linux-gnu.so", b"x"), ("fast.pyd", b"x"), ("fast.dat", b"\x7fELF\2")]
 )

@@ -1,19 +1,22 @@
 """The WebAssembly engine with one compiled image, loaded once in the launcher: the only place that loads wasmtime to run something.
 
-Its job: load wasmtime and the image before there is any jail; the functions of its library that a child calls.
+Its job: load wasmtime's library and the image before there is any jail; the functions of the library that a child calls.
 Not its job: a child's life (``runtime.py``), compiling an image (``compile.py``), the settings (``configuration.py``).
 Laws:
-1. From the folder of packages comes wasmtime and nothing else (tests/unit/test_wasm_host.py).
+1. From the folder of packages comes one library and nothing else (tests/unit/test_wasm_host.py).
 2. No store, instance or WASI context is made here: what a generator of random numbers was seeded with before a fork would be every
    child's seed (tests/security/test_wasm_child.py).
 3. Coarse clocks stand in for wasmtime's own, or there is no image (tests/security/test_wasm_child.py).
+4. How values lie in memory is what wasmtime's own package says (tests/unit/test_wasm_host.py).
+
+The package itself is not imported: its thousands of types take 6 MiB, which every fork would have to hand on, and 70 ms.
 """
 
 import ctypes
 import gc
-import sys
-from collections.abc import Callable, Mapping
-from importlib.machinery import PathFinder
+import os
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 from enter.kernel import Step
@@ -26,39 +29,41 @@ Output = ctypes.CFUNCTYPE(ctypes.c_ssize_t, ADDRESS, ADDRESS, SIZE)  # data, byt
 _INTERFACE = "stockade:worker/host"  # python_wasm/world.wit
 _CLOCKS = ("wasi:clocks/monotonic-clock", "wasi:clocks/wall-clock")
 _READ, _EXECUTE = 1, 4  # mprotect(2)
+_TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3  # mallopt(3)
+_REUSED_BYTES = 4 << 20  # the largest block that is kept; a guest's memory has its own place
 _VERSIONS = 64  # of WASI 0.2, to find the one that wasmtime calls its own
 _STEP = "load the image"
+_OPT_LEVELS = ("none", "speed", "speed_and_size")  # by their numbers (wasmtime/config.h)
 MONOTONIC, WALL, RESOLUTION = range(3)  # what a clock is asked for; it answers in nanoseconds
 LARGEST = 1 << 32  # bytes of a memory that has 32 bits of address
 Calls = Mapping[str, Callable[..., Any]]
+Pair = ctypes.c_size_t * 2  # how many bytes or fields, and where they lie: a text, a record
 
 
-class _OnlyWasmtime:
-    """Finds wasmtime in the folder that was given, and nothing else that lies there."""
+class Value(ctypes.Structure):
+    """A value that crosses: what it is, then itself in up to three words (wasmtime/component/val.h)."""
 
-    def __init__(self, folder: str) -> None:
-        self._folder = [folder]
+    _fields_ = (("kind", ctypes.c_uint8), ("payload", ctypes.c_uint64 * 3))
 
-    def find_spec(self, name: str, path: object = None, target: object = None) -> Any:
-        """As a finder of ``sys.meta_path`` does; the parts of the package are found by the package's own path."""
-        return PathFinder.find_spec(name, self._folder) if name == "wasmtime" else None
+
+class Field(ctypes.Structure):
+    """One field of a record: its name, its value."""
+
+    _fields_ = (("name", Pair), ("value", Value))
+
+
+U32, U64, STRING, RECORD, RESULT = 6, 8, 12, 14, 19  # kinds of values
+INSTANCE_BYTES, FUNCTION_BYTES = 16, 32
 
 
 class Library:
-    """wasmtime's functions with addresses for all pointers, so that a child converts and looks up nothing; and the layout of its values."""
+    """wasmtime's functions with addresses for all pointers, so that a child converts and looks up nothing."""
 
-    def __init__(self, ffi: Any) -> None:
-        value = ffi.wasmtime_component_val_t
-        self.value_bytes, self.payload_at = ctypes.sizeof(value), value.of.offset
-        self.instance_bytes = ctypes.sizeof(ffi.wasmtime_component_instance_t)
-        self.function_bytes = ctypes.sizeof(ffi.wasmtime_component_func_t)
-        self.string, self.result = ffi.WASMTIME_COMPONENT_STRING.value, ffi.WASMTIME_COMPONENT_RESULT.value
-
-        def function(name: str, *arguments: Any, gives: Any = ADDRESS) -> Any:
-            found = ffi.dll[name]  # each look-up makes one anew, so these types are ours alone
-            found.restype, found.argtypes = gives, arguments
-            return found
-
+    def __init__(self, path: str) -> None:
+        """Raises OSError where it cannot be loaded."""
+        self._dll = ctypes.CDLL(path)
+        function = self.function
+        self.linker_instance = function("wasmtime_component_linker_instance_add_instance", ADDRESS, ctypes.c_char_p, SIZE, ADDRESS)
         add = "wasmtime_component_linker_instance_add_func"
         self.define = function(add, ADDRESS, ctypes.c_char_p, SIZE, HostCall, ADDRESS, ADDRESS)
         self.new_store = function("wasmtime_store_new", ADDRESS, ADDRESS, ADDRESS)
@@ -69,7 +74,7 @@ class Library:
         self.set_stderr = function("wasi_config_set_stderr_custom", ADDRESS, Output, ADDRESS, ADDRESS, gives=None)
         self.set_wasi = function("wasmtime_context_set_wasi", ADDRESS, ADDRESS)
         self.instantiate = function("wasmtime_component_linker_instantiate", ADDRESS, ADDRESS, ADDRESS, ADDRESS)
-        self.function = function("wasmtime_component_instance_get_func", ADDRESS, ADDRESS, ADDRESS, ADDRESS, gives=ctypes.c_bool)
+        self.get_function = function("wasmtime_component_instance_get_func", ADDRESS, ADDRESS, ADDRESS, ADDRESS, gives=ctypes.c_bool)
         self.invoke = function("wasmtime_component_func_call", ADDRESS, ADDRESS, ADDRESS, SIZE, ADDRESS, SIZE)
         self.after = function("wasmtime_component_func_post_return", ADDRESS, ADDRESS)
         self.new_value = function("wasmtime_component_val_new", ADDRESS)
@@ -80,86 +85,128 @@ class Library:
         self.message = function("wasmtime_error_message", ADDRESS, ADDRESS, gives=None)
         self.exit_status = function("wasmtime_error_exit_status", ADDRESS, ADDRESS, gives=ctypes.c_bool)
 
+    def function(self, name: str, *arguments: Any, gives: Any = ADDRESS) -> Any:
+        """One of its functions. Raises AttributeError where it has none of that name."""
+        found = self._dll[name]
+        found.restype, found.argtypes = gives, arguments
+        return found
+
+    def said(self, error: int) -> str:
+        """The cause that an error names."""
+        text = Pair()
+        self.message(error, ctypes.addressof(text))
+        return last_line(ctypes.string_at(text[1], text[0]).decode("utf-8", "replace"))
+
 
 class Image:
     """wasmtime, the compiled image, and the two ways to link it, with the host's calls and with coarse clocks besides."""
 
     def __init__(self, packages: str, path: str, stack_bytes: int, calls: Calls, clock: Callable[[int], int]) -> None:
         """Raises Step when the image cannot be loaded: another wasmtime, configuration or processor compiled it, or it is none."""
-        finder: Any = _OnlyWasmtime(packages)
-        sys.meta_path.append(finder)
         try:
-            import wasmtime
-            from wasmtime import component
-        except ImportError as error:
+            self.library = Library(f"{packages}/wasmtime/linux-{os.uname().machine}/_libwasmtime.so")
+        except (OSError, AttributeError) as error:
             raise Step("load wasmtime", 0, str(error)[:300]) from None
-        finally:
-            sys.meta_path.remove(finder)
-        self._wasmtime, self._component = wasmtime, component
-        self.library = Library(wasmtime._ffi)
         self._held: list[Any] = []  # whose memory is used by its address alone
-        try:
-            engine = self._keep(wasmtime.Engine(configuration.make(stack_bytes)))
-            loaded = self._keep(component.Component.deserialize_file(engine, path))
-            self.plain = address(self._linker(engine, calls, None))
-            self.coarse = address(self._linker(engine, calls, clock))
-            exports = [loaded.get_export_index(name) for name in ("load", "call")]
-        except wasmtime.WasmtimeError as error:
-            raise Step(_STEP, 0, last_line(str(error))) from None
-        if None in exports:
+        function = self.library.function
+        self.engine = function("wasm_engine_new_with_config", ADDRESS)(self._configuration(stack_bytes))
+        loaded = ctypes.c_void_p()
+        deserialize = function("wasmtime_component_deserialize_file", ADDRESS, ctypes.c_char_p, ADDRESS)
+        self._checked(deserialize(self.engine, path.encode(), ctypes.addressof(loaded)))
+        self.component = loaded.value
+        self.plain = self._linker(calls, None)
+        self.coarse = self._linker(calls, clock)
+        export = function("wasmtime_component_get_export_index", ADDRESS, ADDRESS, ctypes.c_char_p, SIZE)
+        self.load, self.call = (export(self.component, None, name, len(name)) for name in (b"load", b"call"))
+        if not (self.load and self.call):
             raise Step(_STEP, 0, "it exports no load or no call")
-        self.engine, self.component = address(engine), address(loaded)
-        self.load, self.call = (address(self._keep(export)) for export in exports)
 
-    def _keep(self, one: Any) -> Any:
-        self._held.append(one)
-        return one
+    def _configuration(self, stack_bytes: int) -> int:
+        """The same settings as ``configuration.make`` makes, by the same table."""
+        function = self.library.function
+        config: int = function("wasm_config_new")()
+        sizes = {"async_stack_size": stack_bytes + (1 << 20), "max_wasm_stack": stack_bytes}  # in this order
+        for name, value in [*sizes.items(), *configuration._RAW.items(), *configuration.SETTINGS.items()]:
+            kind: Any = SIZE if name in sizes else ctypes.c_uint8 if isinstance(value, str) else ctypes.c_bool
+            number = _OPT_LEVELS.index(value) if isinstance(value, str) else value
+            function(f"wasmtime_config_{name}_set", ADDRESS, kind, gives=None)(config, number)
+        return config
 
-    def _linker(self, engine: Any, calls: Calls, clock: Callable[[int], int] | None) -> Any:
-        linker = self._keep(self._component.Linker(engine))
-        linker.add_wasip2()
+    def _checked(self, error: int | None) -> None:
+        if error:
+            raise Step(_STEP, 0, self.library.said(error))
+
+    def _linker(self, calls: Calls, clock: Callable[[int], int] | None) -> int:
+        function = self.library.function
+        linker = self._new_linker()
         self._define(linker, _INTERFACE, calls)
         if clock is not None:
-            linker.allow_shadowing = True
-            clocks = self._keep(_Clocks(self._wasmtime._ffi, self.library, clock))
+            function("wasmtime_component_linker_allow_shadowing", ADDRESS, ctypes.c_bool, gives=None)(linker, True)
+            clocks = _Clocks(self.library, clock)
+            self._held.append(clocks)
             for name, functions in clocks.functions.items():  # what else their interfaces hold stays wasmtime's
-                self._define(linker, f"{name}@{self._version(engine, name)}", functions)
+                self._define(linker, f"{name}@{self._version(name)}", functions)
         return linker
 
-    def _define(self, linker: Any, interface: str, calls: Calls) -> None:
-        with linker.root() as root, root.add_instance(interface) as instance:
-            for name, call in calls.items():
-                encoded = name.encode()
-                if self.library.define(address(instance), encoded, len(encoded), self._keep(HostCall(call)), None, None):
-                    raise Step(_STEP, 0, f"the host's {name} cannot be defined")
+    def _new_linker(self) -> int:
+        function = self.library.function
+        linker: int = function("wasmtime_component_linker_new", ADDRESS)(self.engine)
+        self._checked(function("wasmtime_component_linker_add_wasip2", ADDRESS)(linker))
+        return linker
 
-    def _version(self, engine: Any, name: str) -> str:
-        """The version under which wasmtime defines an interface: the one whose function cannot be defined a second time."""
-        linker = self._component.Linker(engine)
-        linker.add_wasip2()
-        for number in range(_VERSIONS):
+    def _define(self, linker: int, interface: str, calls: Calls) -> None:
+        with self._instance(linker, interface) as instance:
+            for name, call in calls.items():
+                encoded, made = name.encode(), HostCall(call)
+                self._held.append(made)
+                self._checked(self.library.define(instance, encoded, len(encoded), made, None, None))
+
+    @contextmanager
+    def _instance(self, linker: int, interface: str) -> Iterator[int]:
+        """An interface of a linker, which is of no other use meanwhile."""
+        function = self.library.function
+        delete = function("wasmtime_component_linker_instance_delete", ADDRESS, gives=None)
+        root = function("wasmtime_component_linker_root", ADDRESS)(linker)
+        made, encoded = ctypes.c_void_p(), interface.encode()
+        try:
+            self._checked(self.library.linker_instance(root, encoded, len(encoded), ctypes.addressof(made)))
             try:
-                with linker.root() as root, root.add_instance(f"{name}@0.2.{number}") as instance:
-                    instance.add_func("now", lambda _: 0)
-            except self._wasmtime.WasmtimeError:
-                return f"0.2.{number}"
+                yield made.value or 0
+            finally:
+                delete(made)
+        finally:
+            delete(root)
+
+    def _version(self, name: str) -> str:
+        """The version under which wasmtime defines an interface: the one whose function cannot be defined a second time."""
+        linker = self._new_linker()
+        try:
+            for number in range(_VERSIONS):
+                try:
+                    self._define(linker, f"{name}@0.2.{number}", {"now": _never})
+                except Step:
+                    return f"0.2.{number}"
+        finally:
+            self.library.function("wasmtime_component_linker_delete", ADDRESS, gives=None)(linker)
         # security: under another name it would not stand in for anything, and the clock would be as fine as ever
         raise Step(_STEP, 0, f"wasmtime has no {name}")
+
+
+def _never(*_: Any) -> None:
+    """A host call that nobody makes."""
 
 
 class _Clocks:
     """The functions that stand in for wasmtime's clocks; a time of day is a record, of which there is a pattern to copy."""
 
-    def __init__(self, ffi: Any, library: Library, clock: Callable[[int], int]) -> None:
-        self._library, self._clock, self._ffi = library, clock, ffi
-        self._names = [ffi.bytes_to_capi(name) for name in (b"seconds", b"nanoseconds")]
-        self._fields = (ffi.wasmtime_component_valrecord_entry_t * 2)()
-        for field, name, kind in zip(self._fields, self._names, (ffi.WASMTIME_COMPONENT_U64, ffi.WASMTIME_COMPONENT_U32), strict=True):
-            field.name, field.val.kind = name, kind
-        self._pattern = ffi.wasmtime_component_val_t()
-        self._pattern.kind = ffi.WASMTIME_COMPONENT_RECORD
-        self._pattern.of.record.size = 2
-        self._pattern.of.record.data = ctypes.cast(self._fields, type(self._pattern.of.record.data))
+    def __init__(self, library: Library, clock: Callable[[int], int]) -> None:
+        self._library, self._clock = library, clock
+        self._names = [ctypes.create_string_buffer(name, len(name)) for name in (b"seconds", b"nanoseconds")]
+        self._fields = (Field * 2)()
+        for field, name, kind in zip(self._fields, self._names, (U64, U32), strict=True):
+            field.name[:] = len(name), ctypes.addressof(name)
+            field.value.kind = kind
+        self._pattern = Value(RECORD, (2, ctypes.addressof(self._fields)))
         self.functions: dict[str, Calls] = {
             _CLOCKS[0]: {"now": self._told(MONOTONIC, self._number), "resolution": self._told(RESOLUTION, self._number)},
             _CLOCKS[1]: {"now": self._told(WALL, self._record), "resolution": self._told(RESOLUTION, self._record)},
@@ -171,14 +218,22 @@ class _Clocks:
 
         return call
 
-    def _number(self, value: int, now: int) -> None:
-        ctypes.c_uint8.from_address(value).value = self._ffi.WASMTIME_COMPONENT_U64.value
-        ctypes.c_uint64.from_address(value + self._library.payload_at).value = now
+    def _number(self, place: int, now: int) -> None:
+        value = Value.from_address(place)
+        value.kind, value.payload[0] = U64, now
 
-    def _record(self, value: int, now: int) -> None:
+    def _record(self, place: int, now: int) -> None:
         seconds, nanoseconds = self._fields
-        seconds.val.of.u64, nanoseconds.val.of.u32 = divmod(now, 1_000_000_000)
-        self._library.clone(ctypes.addressof(self._pattern), value)
+        seconds.value.payload[0], nanoseconds.value.payload[0] = divmod(now, 1_000_000_000)
+        self._library.clone(ctypes.addressof(self._pattern), place)
+
+
+def keep_freed() -> None:
+    """Have children use again what they freed up to some MiB, and not give it back: each page of a copy of what crosses is paid once."""
+    libc = ctypes.CDLL(None)
+    if hasattr(libc, "mallopt"):
+        for option, amount in ((_MMAP_THRESHOLD, _REUSED_BYTES), (_TRIM_THRESHOLD, 4 * _REUSED_BYTES)):
+            libc.mallopt(option, amount)
 
 
 def seal_code() -> None:
@@ -200,13 +255,6 @@ def _mappings() -> list[tuple[int, int, str]]:
     with open("/proc/self/maps") as file:
         fields = [line.split(maxsplit=2) for line in file]
     return [(int(start, 16), int(end, 16), rights) for place, rights, _ in fields for start, _, end in (place.partition("-"),)]
-
-
-def address(owner: Any) -> int:
-    """Where the thing lies that one of wasmtime's Python objects holds."""
-    found = ctypes.cast(owner.ptr(), ADDRESS).value
-    assert found is not None  # noqa: S101 - a type fact: none of them holds a null pointer
-    return found
 
 
 def last_line(message: str) -> str:

@@ -14,7 +14,7 @@ _READ_BYTES = 1 << 16
 _HEAD = 4  # bytes of a frame's length
 
 
-def write(descriptor: int, data: bytes) -> None:
+def write(descriptor: int, data: bytes | memoryview) -> None:
     """Write all of it. Raises OSError when nobody will read it any more."""
     written = os.write(descriptor, data)
     if written < len(data):
@@ -34,7 +34,7 @@ class Channel:
         """Belong to the process that holds this descriptor."""
         self._descriptor = descriptor
 
-    def send(self, frame: bytes) -> None:
+    def send(self, frame: bytes | memoryview) -> None:
         """Write one whole frame. Raises OSError when nobody will read it any more."""
         write(self._descriptor, frame)
 
@@ -45,7 +45,8 @@ class Channel:
             if len(received) >= _HEAD:
                 end = _HEAD + int.from_bytes(received[:_HEAD], "big")
                 if len(received) >= end:
-                    payload = bytes(received[_HEAD:end])
+                    with memoryview(received) as view:
+                        payload = bytes(view[_HEAD:end])
                     del received[:end]
                     return payload
             if not wait and not self._readable():

@@ -35,8 +35,14 @@ _FRAME = 3  # ``emit``'s third kind; 1 and 2 are the descriptors' own numbers (p
 _HOME = "/tmp"  # a name that leads nowhere: a guest has no folder
 _EMPTY = b'{"files":{},"layers":{}}'
 _LAST_WORDS = wire.pack(wire.FAILURE, ["exception", "MemoryError", ""])  # made while there is memory for it
+_VALUE, _PAYLOAD = ctypes.sizeof(host.Value), host.Value.payload.offset
+_LARGE = 32 << 10  # bytes of a text that is worth it
+_READ_ONLY = 0x100  # PyBUF_READ (cpython/Include/cpython/memoryobject.h)
 _CLOSED = b"the channel is closed"
-_Pair = ctypes.c_size_t * 2
+
+
+_view = ctypes.pythonapi.PyMemoryView_FromMemory
+_view.restype, _view.argtypes = ctypes.py_object, (ctypes.c_void_p, ctypes.c_ssize_t, ctypes.c_int)
 
 
 class Runtime:
@@ -65,14 +71,14 @@ class Runtime:
         self._clock_ns, self._began, self._memory, self._base, self._held = 0, 0, 0, 0, 0
         self._texts: list[Any] = []
         # all that a child hands over by address lies here, so that it writes one page of it
-        library = self._native
-        self._room = ctypes.create_string_buffer(4 * library.value_bytes + library.instance_bytes + library.function_bytes)
+        self._room = ctypes.create_string_buffer(4 * _VALUE + host.INSTANCE_BYTES + host.FUNCTION_BYTES)
         start = ctypes.addressof(self._room)
-        self._source, self._request, self._result, self._inner = (start + number * library.value_bytes for number in range(4))
-        self._instance = start + 4 * library.value_bytes
-        self._function = self._instance + library.instance_bytes
+        self._source, self._request, self._result, self._inner = (start + number * _VALUE for number in range(4))
+        self._instance = start + 4 * _VALUE
+        self._function = self._instance + host.INSTANCE_BYTES
         self._set(self._source, _EMPTY)
         self._set(self._request, json.dumps({"home": _HOME}).encode())
+        host.keep_freed()
         host.seal_code()
         self.stdlib, self.own_folders = os.path.dirname(os.path.abspath(os.__file__)), ()
 
@@ -152,7 +158,7 @@ class Runtime:
 
     def _invoke(self, export: int, argument: int, *, last: bool = False) -> None:
         library = self._native
-        library.function(self._instance, self._context, export, self._function)
+        library.get_function(self._instance, self._context, export, self._function)
         self._checked(library.invoke(self._function, self._context, argument, 1, self._result, 1))
         if said := self._text(self._result):
             _end(UNFIT, b"the guest gave up: " + said[:1000])
@@ -166,16 +172,15 @@ class Runtime:
         status = ctypes.c_int()
         if self._native.exit_status(error, ctypes.addressof(status)):
             os._exit(status.value & 0xFF)
-        self._native.message(error, self._inner + self._native.payload_at)
-        message = ctypes.string_at(*reversed(_Pair.from_address(self._inner + self._native.payload_at)))
+        self._native.message(error, self._inner + _PAYLOAD)
+        message = ctypes.string_at(*reversed(host.Pair.from_address(self._inner + _PAYLOAD)))
         _end(TRAPPED, host.last_line(message.decode("utf-8", "replace")).encode())
 
     def _emit(self, data: int, context: int, kind: int, arguments: int, count: int, results: int, wanted: int) -> int | None:
         """What the guest gives out: bytes for one of its outputs, or a frame."""
         try:
-            number = ctypes.c_uint8.from_address(arguments + self._native.payload_at).value
-            text = self._text(arguments + self._native.value_bytes)
-            given = text if text.isascii() else text.decode().encode("latin-1")
+            number = ctypes.c_uint8.from_address(arguments + _PAYLOAD).value
+            given = self._bytes(arguments + _VALUE)
             if number == _FRAME:
                 self._channel.send(given)
             elif number in (1, 2):
@@ -194,10 +199,10 @@ class Runtime:
                 return self._refused(b"there is no such request")
             payload = self._channel.receive(wait=asked == b"next")
             text = _CLOSED if payload is None else payload if payload.isascii() else payload.decode("latin-1").encode()
-            library, at = self._native, self._native.payload_at
-            ctypes.c_uint8.from_address(self._inner).value = library.string
+            library, at = self._native, _PAYLOAD
+            ctypes.c_uint8.from_address(self._inner).value = host.STRING
             library.new_bytes(self._inner + at, len(text), text)
-            ctypes.c_uint8.from_address(results).value = library.result
+            ctypes.c_uint8.from_address(results).value = host.RESULT
             ctypes.c_bool.from_address(results + at).value = payload is not None
             ctypes.c_void_p.from_address(results + at + 8).value = library.new_value(self._inner)
         except BaseException as error:
@@ -236,14 +241,21 @@ class Runtime:
     def _set(self, value: int, text: bytes) -> None:
         """Have a value be this text, which stays where it is: wasmtime only reads it."""
         self._texts.append(text)
-        ctypes.c_uint8.from_address(value).value = self._native.string
-        pair = _Pair.from_address(value + self._native.payload_at)
+        ctypes.c_uint8.from_address(value).value = host.STRING
+        pair = host.Pair.from_address(value + _PAYLOAD)
         pair[0], pair[1] = len(text), ctypes.cast(ctypes.c_char_p(text), ctypes.c_void_p).value or 0
 
     def _text(self, value: int) -> bytes:
         """The bytes of a value that is a text."""
-        size, place = _Pair.from_address(value + self._native.payload_at)
+        size, place = host.Pair.from_address(value + _PAYLOAD)
         return ctypes.string_at(place, size)
+
+    def _bytes(self, value: int) -> bytes | memoryview:
+        """What a text of one character a byte stands for; a large one is read where it lies, because each copy of it is paid in pages."""
+        size, place = host.Pair.from_address(value + _PAYLOAD)
+        text = _view(place, size, _READ_ONLY) if size > _LARGE else ctypes.string_at(place, size)
+        characters = str(text, "utf-8")
+        return text if characters.isascii() else characters.encode("latin-1")
 
 
 def _end(status: int, line: bytes) -> None:

@@ -22,7 +22,10 @@ _STEP = "read the source"
 
 
 def text_of(root: str, layers: Sequence[str]) -> bytes:
-    """``{"files": {path: text}, "layers": {name: {path: text}}}`` as JSON, each text one character a byte. Raises Step."""
+    """``{"files": {path: text}, "layers": {name: {path: text}}}`` as JSON, each text one character a byte. Raises Step.
+
+    Spelled as an image that was made for this source spells it (``python_wasm/shim.py``), which then has only to compare.
+    """
     left = [MOST]
     try:
         found = {
@@ -31,7 +34,7 @@ def text_of(root: str, layers: Sequence[str]) -> bytes:
         }
     except OSError as error:
         raise named(_STEP, error) from None
-    return json.dumps(found, ensure_ascii=False, separators=(",", ":")).encode()
+    return json.dumps(found, sort_keys=True).encode()
 
 
 def _tree(folder: str, left: list[int], *, pure: bool) -> dict[str, str]:
