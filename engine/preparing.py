@@ -134,6 +134,7 @@ class LoadedTool:
             source=loaded.bundle.digest,
             layers={layer.name: layer.digest for layer in loaded.layers},
             image=loaded.image,
+            worker={"kind": str(loaded.kind)},
         )
 
 

@@ -33,17 +33,26 @@ def project() -> Path:
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     """Have the tests of ``kinds.BOTH`` run on every kind of worker."""
     if kinds.both(metafunc.definition.nodeid):
-        metafunc.fixturenames.insert(0, "kind")
-        metafunc.parametrize("kind", kinds.KINDS, indirect=True)
+        metafunc.parametrize("worker_kind", kinds.KINDS, indirect=True)
 
 
-@pytest.fixture
-def kind(request: pytest.FixtureRequest) -> Iterator[str]:
-    """The kind of worker that engines of this test use."""
-    if request.param == "wasm":
-        kinds.require_image()
-    with kit.default_kind(request.param, machine.IMAGE_DIR):
-        yield request.param
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leave out the cases that the table of ``kinds`` leaves to the native kind."""
+    left_out = set(kinds.left_out([item.nodeid for item in items]))
+    config.hook.pytest_deselected(items=[item for item in items if item.nodeid in left_out])
+    items[:] = [item for item in items if item.nodeid not in left_out]
+
+
+@pytest.fixture(autouse=True)  # pytest forgets a fixture that nothing but a parametrisation names
+def worker_kind(request: pytest.FixtureRequest) -> Iterator[str]:
+    """The kind of worker that engines of this test use, set before any of its other fixtures makes one."""
+    wanted = getattr(request, "param", "native")
+    if wanted == "native":
+        yield wanted
+        return
+    kinds.require_image()
+    with kit.default_kind(wanted, machine.IMAGE_DIR):
+        yield wanted
 
 
 @pytest.fixture

@@ -16,8 +16,8 @@ from wasm import configuration
 
 # what a frame's first byte asks for; what follows it is given back by ``ECHO`` and the outputs
 ECHO, OUT, ERR, UNREACHABLE, DIVIDE, STRAY, RECURSE, LOOP = (bytes((code,)) for code in b"eo2udmrl")
-GROW, ODD_KIND, ODD_REQUEST, POLL, END, COMPLAIN, EXIT, RANDOM, CLOCK, SLEEP, FLOOD, NOT_LATIN = (
-    bytes((code,)) for code in b"gkqpxbERTSfn"
+GROW, ODD_KIND, ODD_REQUEST, POLL, END, COMPLAIN, EXIT, RANDOM, CLOCK, SLEEP, FLOOD, NOT_LATIN, GROW_TABLE = (
+    bytes((code,)) for code in b"gkqpxbERTSfnt"
 )
 
 _TEXT = """
@@ -77,6 +77,7 @@ _TEXT = """
     (import "host" "block" (func $block (param i32)))
     (data (i32.const 16) "next") (data (i32.const 24) "poll") (data (i32.const 32) "what") (data (i32.const 40) "not today")
     (data (i32.const 64) "full") (data (i32.const 72) "closed") (data (i32.const 80) "\\e2\\82\\ac")
+    (table $functions 1 funcref)
     (func $recurse (param i64) (result i64) (i64.add (i64.const 1) (call $recurse (i64.add (local.get 0) (i64.const 1)))))
     (func $tell (param $value i64) (local $digit i32)
       (loop $digits
@@ -115,6 +116,9 @@ _TEXT = """
               (i32.store8 (i32.shl (local.get $size) (i32.const 16)) (i32.const 1))
               (br $more))))
           (call $tell (i64.extend_i32_u (memory.size)))))
+        (if (i32.eq (local.get $code) (i32.const 116)) (then
+          (loop $more (br_if $more (i32.ne (i32.const -1) (table.grow $functions (ref.null func) (i32.const 1000)))))
+          (call $tell (i64.extend_i32_u (table.size $functions)))))
         (if (i32.eq (local.get $code) (i32.const 107)) (then (call $emit (i32.const 9) (i32.const 16) (i32.const 4))))
         (if (i32.eq (local.get $code) (i32.const 110)) (then (call $emit (i32.const 1) (i32.const 80) (i32.const 3))))
         (if (i32.eq (local.get $code) (i32.const 113)) (then (call $call (i32.const 32) (i32.const 4) (i32.const 128))))

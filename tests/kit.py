@@ -148,13 +148,25 @@ def default_kind(kind: str, image_dir: Path) -> Iterator[None]:
         _DEFAULTS.update(before)
 
 
+def engine_text() -> str:
+    """The same for a program that is written out: keyword arguments of ``Engine``, as its text; ``Path`` is a name there."""
+    return ", ".join(
+        f"{name}=Path({str(value)!r})" if isinstance(value, Path) else f"{name}={value!r}" for name, value in _DEFAULTS.items()
+    )
+
+
+def plain_engine(state: Path | None, **options: Any) -> Engine:
+    """An engine for tests that look themselves at what it leaves."""
+    return Engine(state_dir=state, **{**_DEFAULTS, **options})
+
+
 @contextlib.asynccontextmanager
 async def clean_engine(state: Path | None, **options: Any) -> AsyncIterator[Engine]:
     """An engine that must leave nothing: no process, descriptor, cgroup or mount when its block ends."""
     await trio.to_thread.run_sync(lambda: None)  # trio's own worker thread is there before the count
     before = Belongings.now()
     launchers: list[int] = []
-    async with Engine(state_dir=state, **{**_DEFAULTS, **options}) as engine:
+    async with plain_engine(state, **options) as engine:
         yield engine
         launchers += engine.launcher_pids
     after = Belongings.now()

@@ -47,8 +47,8 @@ def echo(word: str) -> str:
 '''
 HERE = "context.emit('here')\n"  # for a text that is to be caught while it runs
 FOREVER = "while True:\n    pass\n"
-# true in a call and false while a source is described: that policy grants fewer descriptors
-CALLED = "import resource\nCALLED = resource.getrlimit(resource.RLIMIT_NOFILE)[0] > 64\n"
+# true in a call and false while a source is described: only a call's child takes the rules of declarations as applied (guest/describe.py)
+CALLED = "import sys\nCALLED = sys.modules['engine.authoring.rules'].problems.__module__ == 'guest.describe'\n"
 
 
 async def run(engine: Engine, folder: Path, code: str, **options: Any) -> Outcome:
@@ -89,20 +89,22 @@ async def taken(items: AsyncIterator[ToolOutput | Outcome]) -> tuple[list[ToolOu
 
 
 class Tree:
-    """The processes of an engine, seen from outside: launcher, and of each jail its monitor, its first process and its children.
+    """The processes of an engine, seen from outside: launchers, and of each jail its monitor, its first process and its children.
 
-    A jail that was made ahead of any order is none yet.
+    ``launcher`` is the one that makes the jails of tools: an engine of WebAssembly workers has a second. A jail that was made ahead of
+    any order is none yet.
     """
 
     def __init__(self, engine: Engine) -> None:
-        self.launcher = psutil.Process(engine.launcher_pid)
-        self.monitors = ordered(below([self.launcher]))
+        self.launchers = [psutil.Process(pid) for pid in engine.launcher_pids]
+        self.launcher = self.launchers[-1]
+        self.monitors = ordered(below(self.launchers))
         self.firsts = below(self.monitors)
         self.children = below(self.firsts)
 
     def all(self) -> list[psutil.Process]:
         """Every process below the supervisor."""
-        return [self.launcher, *self.monitors, *self.firsts, *self.children]
+        return [*self.launchers, *self.monitors, *self.firsts, *self.children]
 
 
 UNBOUND = "unbound-jail"  # as its processes are called; the monitor's name stays when it was bound

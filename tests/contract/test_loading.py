@@ -102,9 +102,9 @@ import os, sys
 from engine import tool
 
 def facts():
-    found = {"uid": os.getuid()}
+    found = {"uid": getattr(os, "getuid", lambda: None)()}
     for name, act in {
-        "fork": os.fork,
+        "fork": getattr(os, "fork", lambda: open("/no fork")),
         "socket": lambda: __import__("_socket").socket(),
         "read the password file": lambda: open("/etc/passwd").read(),
         "write outside": lambda: open("/canary", "w"),
@@ -229,7 +229,7 @@ class TestNeverHere:
         outcome = await kit.jailed(engine, tmp_path / "source", RESTRICTED, "at_import")
         assert outcome.reason == "ok.done"
         assert {outcome.value[name] for name in DENIED} <= {"PermissionError", "FileNotFoundError", "OSError"}
-        assert outcome.value["uid"] == 1000 if os.geteuid() else outcome.value["uid"] != 0
+        assert outcome.value["uid"] == 1000 if os.geteuid() and outcome.value["uid"] is not None else outcome.value["uid"] != 0
         bare = kit.bare(tmp_path / "bare", RESTRICTED, "at_import").value
         assert [bare[name] for name in DENIED[:3]] == ["went through"] * 3
 
@@ -238,8 +238,12 @@ class TestEndings:
     """An import that does not end well ends the load with the reason, and leaves nothing."""
 
     @pytest.mark.parametrize(("code", "reason", "line"), ENDINGS)
-    async def test_an_import_that_ends_badly_is_told(self, engine: Engine, tmp_path: Path, code: str, reason: str, line: str) -> None:
+    async def test_an_import_that_ends_badly_is_told(
+        self, engine: Engine, tmp_path: Path, worker_kind: str, code: str, reason: str, line: str
+    ) -> None:
         """The exact code and first line; no process is left, no tool is known, and the next source loads."""
+        if worker_kind == "wasm" and reason.startswith("crashed"):  # it traps where a process gets a signal, and its exit tells 0 or 1
+            reason, line = "crashed.exit", f"the process ended with exit code {1 if '_exit' in code else 134} and no answer"
         found, lines = await refusal(engine, kit.write(tmp_path / "bad", f"{code}\n{SAY}'never'\n"))
         assert found == reason
         assert lines[0] == line or not line

@@ -6,8 +6,6 @@ from pathlib import Path
 import psutil
 import pytest
 
-from engine.errors import EngineError
-from engine.host import Engine
 from tests import kit
 
 EFFECTS = """
@@ -92,17 +90,7 @@ class TestHost:
     async def test_it_is_refused_below_a_required_tool(self, tmp_path: Path) -> None:
         """A walled tool cannot reach the host by calling a tool without a wall; the walled one gets the reason."""
         async with kit.clean_engine(tmp_path / "state") as engine:
-            await engine.load(kit.write(tmp_path / "inner", ORPHAN), policy="host")
+            await engine.load(kit.write(tmp_path / "inner", ORPHAN), policy="host", worker="native")
             outcome = await kit.jailed(engine, tmp_path / "outer", NESTED, "outer")
         assert outcome.reason == "tool_error.exception"
         assert "refused.host_mode" in outcome.lines[0]
-
-
-class TestOtherKinds:
-    """A worker kind that is not there refuses by name."""
-
-    async def test_wasm_is_refused(self, engine: Engine, tmp_path: Path) -> None:
-        """No silent change of the kind."""
-        with pytest.raises(EngineError) as caught:
-            await engine.load(kit.write(tmp_path, EFFECTS), worker="wasm")
-        assert caught.value.code == "refused.worker_kind"

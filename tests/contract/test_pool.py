@@ -168,7 +168,8 @@ async def test_a_jail_that_does_not_start_leaves_its_room_to_the_next(engine: En
         async with trio.open_nursery() as nursery:
             for _ in range(4):
                 nursery.start_soon(call)
-    assert got == ["refused.start_failed"] * 4
+    # a jail that was made ahead may come up even in that, but its child does not
+    assert (len(got), set(got) <= {"refused.start_failed", "limit_exceeded.start"}) == (4, True)
 
 
 async def test_the_line_is_served_in_order(engine: Engine, tmp_path: Path) -> None:
@@ -303,7 +304,7 @@ async def test_a_source_that_changed_gets_new_jails(engine: Engine, tmp_path: Pa
         assert (outcome.reason, outcome.value, len(moments.Tree(engine).firsts)) == ("ok.done", number, 1)
 
 
-async def test_a_jail_does_not_serve_again_after_a_crash(engine: Engine, tmp_path: Path) -> None:
+async def test_a_jail_does_not_serve_again_after_a_crash(engine: Engine, tmp_path: Path, worker_kind: str) -> None:
     """Nor after a violation; after an answer, an exception or a limit it does."""
     await engine.load(kit.write(tmp_path, moments.RUN))
     kept: dict[str, bool] = {}
@@ -316,7 +317,7 @@ async def test_a_jail_does_not_serve_again_after_a_crash(engine: Engine, tmp_pat
         "ok.done": True,
         "tool_error.exception": True,
         "limit_exceeded.output": True,
-        "crashed.signal": False,
+        "crashed.exit" if worker_kind == "wasm" else "crashed.signal": False,  # it traps where a process gets a signal
         "violation.protocol": False,
     }  # fmt: skip  one row
 

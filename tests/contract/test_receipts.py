@@ -183,7 +183,7 @@ class TestDigests:
     async def test_another_engine_of_the_same_build_names_the_same_image(self, engine: Engine, tmp_path: Path) -> None:
         """The image is the build's and the interpreter's, not the engine's or the state folder's."""
         first = await kit.jailed(engine, tmp_path / "source", TOOLS, "echo", {"word": "a"})
-        async with Engine(state_dir=tmp_path / "other") as other:
+        async with kit.plain_engine(tmp_path / "other") as other:
             assert await changed(first, await kit.jailed(other, tmp_path / "source", TOOLS, "echo", {"word": "a"})) == set()
 
 

@@ -162,14 +162,14 @@ IMPORTED: Mapping[str, tuple[Files, str, tuple[str, ...]]] = {
 }
 CANARY = "canary-of-the-caller"
 FORM = """
+from contextlib import suppress
 from typing import Literal
 from engine import tool
-
 @tool(effect="write", description="writes a file")
 def form(place: str, kind: Literal["a", "b"] = "a", count: int = 1, inner: dict[str, int] | None = None) -> str:
-    open(place, "w").write("written")
+    with suppress(OSError):  # a WebAssembly worker has no place to write to
+        open(place, "w").write("written")
     return "done"
-
 @tool(effect="read", description="d", dangerous=True)
 def risky() -> str:
     return "done"
@@ -334,13 +334,13 @@ class TestRequests:
 
     @pytest.mark.parametrize(("arguments", "code", "lines"), REQUESTS, ids=lambda value: str(value)[:30])
     async def test_bad_arguments_are_refused_with_all_problems(
-        self, engine: Engine, tmp_path: Path, arguments: object, code: str, lines: tuple[str, ...]
+        self, engine: Engine, tmp_path: Path, worker_kind: str, arguments: object, code: str, lines: tuple[str, ...]
     ) -> None:
         """Exact code and lines, never a value; no worker, no file."""
         await engine.load(kit.write(tmp_path, FORM))
         outcome = await engine.call("form", arguments)
         assert (outcome.reason, outcome.lines, outcome.value) == (code, lines, None)
-        assert (await outcome.concluded())["worker"] == {"kind": "native", "started": False}
+        assert (await outcome.concluded())["worker"] == {"kind": worker_kind, "started": False}
         assert CANARY not in repr(outcome)
 
     async def test_good_arguments_run_as_an_object_and_as_text(self, engine: Engine, tmp_path: Path) -> None:

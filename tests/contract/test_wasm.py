@@ -98,6 +98,28 @@ class TestRefused:
         assert (caught.value.code, caught.value.lines) == ("refused.worker_kind", (line,))
         assert len(await both.load(place, worker="native")) == 1
 
+    async def test_a_module_that_nobody_has(self, both: Engine, tmp_path: Path) -> None:
+        """Neither the source, nor its layers, nor the image: the native kind refuses it too."""
+        place = kit.write(tmp_path / "source", "import nowhere\n" + PLAIN)
+        with pytest.raises(EngineError) as caught:
+            await both.load(place, worker="wasm")
+        line = "wasm cannot serve this source: nowhere is neither in a granted layer nor in its image python_wasm"
+        assert (caught.value.code, caught.value.lines) == ("refused.worker_kind", (line,))
+        with pytest.raises(EngineError) as caught:
+            await both.load(place, worker="native")
+        assert caught.value.code == "refused.source_import"
+
+    async def test_a_policy_without_a_wall(self, both: Engine, tmp_path: Path) -> None:
+        """Nobody asked for a kind: native, and why. Asked for, it is refused, as it always has the wall."""
+        place = kit.write(tmp_path / "source", PLAIN)
+        await both.load(place, policy="host")
+        worker = (await (await both.call("where", {})).concluded())["worker"]
+        why = "wasm, which is stronger, cannot serve: the mode host has no wall, and it always has one"
+        assert (worker["kind"], worker["why"], worker["walls"]) == ("native", why, False)
+        with pytest.raises(EngineError) as caught:
+            await both.load(place, policy="host", worker="wasm")
+        assert caught.value.code == "refused.worker_kind"
+
     async def test_an_image_that_is_not_there(self, tmp_path: Path) -> None:
         """With the command that makes it."""
         async with kit.clean_engine(tmp_path / "state", worker="wasm", image_dir=tmp_path / "nothing") as engine:

@@ -56,8 +56,10 @@ NO_SPACE = "OSError: [Errno 28] No space left on device"
     ],
     ids=["under", "over", "deaf to the warning", "by threads", "feigned"],
 )
-async def test_cpu_time(engine: Engine, tmp_path: Path, code: str, expected: object) -> None:
+async def test_cpu_time(engine: Engine, tmp_path: Path, worker_kind: str, code: str, expected: object) -> None:
     """The kernel counts it over all threads; the signal it warns with can be ignored, and sending it to oneself feigns nothing."""
+    if worker_kind == "wasm" and "raise_signal" in code:
+        expected = ("crashed.exit", ("the process ended with exit code 134 and no answer",), None)  # a signal is a trap there
     assert await bounded(engine, tmp_path, code, {"cpu": "1 s"}) == expected
 
 
@@ -75,10 +77,10 @@ async def test_wall_time(engine: Engine, tmp_path: Path, timeout_ms: int, expect
         ("held = b'x' * (48 << 20)\nvalue = 'done'", DONE),
         ("held = b'x' * (80 << 20)", OUT_OF_MEMORY),
         ("held = []\nwhile True: held.append(bytearray(1 << 20))", OUT_OF_MEMORY),
-        ("b'x' * 10**15", OUT_OF_MEMORY),
-        ("list(range(10**18))", OUT_OF_MEMORY),
+        ("b'x' * (sys.maxsize - 100)", OUT_OF_MEMORY),
+        ("list(range(sys.maxsize))", OUT_OF_MEMORY),
         ("import mmap\nheld = [mmap.mmap(-1, 1 << 20) for _ in range(100)]", raises("OSError: [Errno 12] Cannot allocate memory")),
-        ("try:\n    b'x' * (1 << 40)\nexcept MemoryError:\n    value = 'done'", DONE),
+        ("try:\n    b'x' * (1 << 30)\nexcept MemoryError:\n    value = 'done'", DONE),
         ("raise MemoryError", OUT_OF_MEMORY),
     ],
     ids=["under", "over", "by steps", "at once", "as a list", "by mappings", "caught", "by hand"],
@@ -98,19 +100,20 @@ def memory_cgroup_usable() -> bool:
 )
 async def test_memory_beyond_what_address_space_counts(engine: Engine, tmp_path: Path) -> None:
     """The cgroup counts what no address space does; lowered from outside below what the tool may hold, its kill is told from others."""
-    code = "open('go', 'w').close()\nheld = b'x' * (200 << 20)\nvalue = 'done'"
+    code = "held = b'x' * (200 << 20)\nvalue = 'done'"
     blocked = "for _ in range(3000): context.emit('x' * 1000)\n"
     with trio.fail_after(40):
         async with moments.running(engine, tmp_path, blocked + code) as items:
-            first = moments.Tree(engine).firsts[0].pid
-            (place,) = [place for place in kit.cgroups_of(engine.launcher_pid) if "/memory/" in place and first in kit.members(place)]
+            tree = moments.Tree(engine)
+            launcher, first = tree.launcher.pid, tree.firsts[0].pid
+            (place,) = [place for place in kit.cgroups_of(launcher) if "/memory/" in place and first in kit.members(place)]
             limit = trio.Path(place, "memory.limit_in_bytes")
             await limit.write_text(str(64 * MIB))
             outcome = await moments.last(items)
     assert (outcome.reason, outcome.lines) == ("limit_exceeded.memory", ("the kernel killed it at the worker's memory limit",))
     await limit.write_text(str(1 << 30))
     assert (await moments.run(engine, tmp_path, code)).value == "done"  # in the same worker
-    assert place in kit.cgroups_of(engine.launcher_pid)
+    assert place in kit.cgroups_of(launcher)
 
 
 DELETED = "file = open('gone', 'wb')\nos.unlink('gone')\nfile.write(bytes(3 << 20))\n"
@@ -315,9 +318,10 @@ async def test_a_timeout_that_is_none_is_refused(engine: Engine, tmp_path: Path,
     assert (outcome.reason, (await outcome.concluded())["worker"]["started"]) == ("refused.limits", False)
 
 
-async def test_a_neighbour_is_served_while_others_burn(engine: Engine, tmp_path: Path) -> None:
-    """Three jails with busy threads in each; a fourth call is answered."""
-    burn = BURN.format(16) + moments.HERE + "burn()"
+async def test_a_neighbour_is_served_while_others_burn(engine: Engine, tmp_path: Path, worker_kind: str) -> None:
+    """Three jails with busy threads in each, as many as it can have; a fourth call is answered."""
+    threads = 0 if worker_kind == "wasm" else 16
+    burn = BURN.format(threads) + moments.HERE + "burn()"
     await engine.load(kit.write(tmp_path, moments.RUN))
     with trio.fail_after(60):
         async with trio.open_nursery() as nursery:
@@ -330,7 +334,7 @@ async def test_a_neighbour_is_served_while_others_burn(engine: Engine, tmp_path:
 
             for _ in range(3):
                 await nursery.start(burning)
-            assert sum(one.num_threads() for one in moments.Tree(engine).children) > 48
+            assert sum(one.num_threads() for one in moments.Tree(engine).children) > 3 * threads
             await moments.assert_works(engine)
             nursery.cancel_scope.cancel()
 

@@ -57,14 +57,19 @@ async def test_calls_that_end_in_every_way_leave_nothing_between_them(engine: En
             for seat in engine._pool.idle:  # and all that we hold of it: its pidfd comes with its first byte
                 assert seat.spare is not None
                 await seat.spare.ready.wait()
-        await moments.made_ahead(engine.launcher_pid)  # with its cgroup
+        await moments.made_ahead(moments.Tree(engine).launcher.pid)  # with its cgroup
 
     await round_of_endings(0)
     own = psutil.Process()
-    before = (own.num_fds(), kit.Belongings.now().threads, len(moments.Tree(engine).all()), len(kit.cgroups_of(engine.launcher_pid)))
+
+    def counts() -> tuple[int, ...]:
+        tree = moments.Tree(engine)
+        return own.num_fds(), kit.Belongings.now().threads, len(tree.all()), len(kit.cgroups_of(tree.launcher.pid))
+
+    before = counts()
     for seed in range(1, 9):
         await round_of_endings(seed)
-    after = (own.num_fds(), kit.Belongings.now().threads, len(moments.Tree(engine).all()), len(kit.cgroups_of(engine.launcher_pid)))
+    after = counts()
     assert after == before
     assert kit.mounts_below(tmp_path / "state") == []
 
@@ -90,7 +95,7 @@ async def test_a_worker_that_would_not_die_is_reported(tmp_path: Path, monkeypat
     monkeypatch.setattr(native, "_CLOSE_SECONDS", 0.2)
     below: list[psutil.Process] = []
     with trio.fail_after(30), pytest.raises(HostError) as caught:  # noqa: PT012 - it is raised where the block is left
-        async with Engine(state_dir=tmp_path / "state") as engine:
+        async with kit.plain_engine(tmp_path / "state") as engine:
             await moments.run(engine, tmp_path, "value = 1")
             below += moments.Tree(engine).all()
             for module in (native, child):
@@ -105,7 +110,7 @@ async def test_a_call_whose_worker_would_not_die_has_its_receipt(tmp_path: Path,
     monkeypatch.setattr(native, "_CLOSE_SECONDS", 0.2)
     below: list[psutil.Process] = []
     with trio.fail_after(30), pytest.raises(HostError):  # noqa: PT012 - once more where the block is left
-        async with Engine(state_dir=tmp_path / "state") as engine:
+        async with kit.plain_engine(tmp_path / "state") as engine:
             await moments.run(engine, tmp_path, "value = 1")
             below += moments.Tree(engine).all()
             with monkeypatch.context() as patch:
@@ -128,7 +133,7 @@ async def test_an_engine_that_cannot_start_leaves_nothing(tmp_path: Path, monkey
         (policies / file).write_text("nonsense = 1\n")
         monkeypatch.setattr("engine.host.data_dir", lambda kind: policies)
         with pytest.raises(PolicyError) as caught:
-            async with Engine(state_dir=tmp_path / "state"):
+            async with kit.plain_engine(tmp_path / "state"):
                 raise AssertionError("it started")
         assert caught.value.lines[0].startswith(f"{policies}/{file}: ")
         shutil.copy(data_dir("policies") / file, policies / file)
@@ -140,10 +145,11 @@ async def test_an_engine_that_is_cancelled_cleans_up(tmp_path: Path) -> None:
     below: list[psutil.Process] = []
     with trio.CancelScope() as scope:
         async with kit.clean_engine(tmp_path / "state") as engine, moments.running(engine, tmp_path, HANG) as items:
-            below += moments.Tree(engine).all()
+            tree = moments.Tree(engine)
+            below += tree.all()
             scope.cancel()
             await moments.last(items)
-    assert (len(below), moments.living(below)) == (4, [])
+    assert (len(below), moments.living(below)) == (len(tree.launchers) + 3, [])
 
 
 async def test_a_folder_of_state_keeps_no_part_of_a_call(tmp_path: Path) -> None:
@@ -171,7 +177,7 @@ async def test_two_engines_in_one_process_do_not_disturb_each_other(tmp_path: Pa
     """One lives and ends while a call of the other is under way, in the same state folder."""
     async with kit.clean_engine(tmp_path / "state") as outer:
         async with moments.running(outer, tmp_path, "value = 'outer'") as items:
-            async with Engine(state_dir=tmp_path / "state") as inner:
+            async with kit.plain_engine(tmp_path / "state") as inner:
                 first = await moments.run(inner, tmp_path, "value = 'inner'")
             outcome = await moments.last(items)
         assert (first.value, outcome.value) == ("inner", "outer")
@@ -199,7 +205,7 @@ from tests import moments
 
 async def main():
     folder = Path({folder!r})
-    async with Engine(state_dir=folder / "state") as engine:
+    async with Engine(state_dir=folder / "state", {options}) as engine:
         await moments.run(engine, folder / "source", "value = 1")
         pid = os.fork()
         if pid == 0:
@@ -215,7 +221,7 @@ trio.run(main)
 def test_a_copy_of_the_process_does_not_keep_the_engine_from_ending(tmp_path: Path) -> None:
     """A fork of the host process holds copies of every descriptor; the engine ends all the same."""
     held, hold = os.pipe()
-    script = FORKING.format(project=str(kit.PROJECT), folder=str(tmp_path))
+    script = FORKING.format(project=str(kit.PROJECT), folder=str(tmp_path), options=kit.engine_text())
     with subprocess.Popen([sys.executable, "-c", script, str(held)], stdout=subprocess.PIPE, pass_fds=[held], text=True) as program:
         os.close(held)
         assert program.stdout is not None
@@ -234,7 +240,7 @@ from tests import moments
 
 async def main():
     folder = Path({folder!r})
-    async with Engine(state_dir=folder / "state") as engine:
+    async with Engine(state_dir=folder / "state", {options}) as engine:
         limit = "import resource\\nvalue = list(resource.getrlimit(resource.RLIMIT_NOFILE))"
         outcome = await moments.run(engine, folder / "source", limit)
         many = await moments.run(engine, folder / "source", "value = [os.open('/dev/null', 0) for _ in range(100)]")
@@ -246,7 +252,7 @@ trio.run(main)
 
 def test_limits_that_were_inherited_tighter_are_never_raised(tmp_path: Path) -> None:
     """An engine started with 64 descriptors works, and its tools get 64 of the 256 that the policy allows."""
-    script = NARROW.format(project=str(kit.PROJECT), folder=str(tmp_path))
+    script = NARROW.format(project=str(kit.PROJECT), folder=str(tmp_path), options=kit.engine_text())
     narrow = ["bash", "-c", 'ulimit -n 64; exec "$@"', "narrow"]
     done = subprocess.run([*narrow, sys.executable, "-c", script], capture_output=True, text=True, timeout=60, check=False)
     assert done.stderr == ""

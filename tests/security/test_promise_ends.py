@@ -52,7 +52,7 @@ async def test_a_killed_child_ends_its_call_alone(engine: Engine, tmp_path: Path
             outcome = await moments.last(items)
         assert (outcome.reason, outcome.lines) == ("crashed.signal", ("the process died of signal 9",))
         await moments.assert_works(engine)
-    assert engine.launcher_pid == tree.launcher.pid
+    assert moments.Tree(engine).launcher == tree.launcher
 
 
 @pytest.mark.parametrize("role", ["launcher", "monitor", "first", "child"])
@@ -90,7 +90,7 @@ async def test_an_idle_worker_that_died_is_not_given_out(engine: Engine, tmp_pat
     tree.launcher.kill()
     await moments.wait_gone([*tree.monitors, *tree.firsts, *tree.children])
     await moments.assert_works(engine)
-    assert (outcome.reason, engine.launcher_pid != tree.launcher.pid) == ("ok.done", True)
+    assert (outcome.reason, moments.Tree(engine).launcher != tree.launcher) == ("ok.done", True)
 
 
 async def test_a_waiting_child_that_was_killed_is_not_given_out(engine: Engine, tmp_path: Path) -> None:
@@ -121,7 +121,7 @@ async def test_a_storm_of_kills(engine: Engine, tmp_path: Path) -> None:
         while True:
             for _ in range(chance.randrange(100, 400)):
                 await trio.lowlevel.checkpoint()
-            with contextlib.suppress(psutil.NoSuchProcess, ValueError):  # it died by itself; there is no launcher now
+            with contextlib.suppress(psutil.NoSuchProcess, IndexError):  # it died by itself; there is no launcher now
                 tree = moments.Tree(engine)
                 among = chance.choice(
                     [tree.monitors, tree.firsts, tree.children, tree.monitors, tree.firsts, tree.children, [tree.launcher]]
@@ -211,9 +211,9 @@ from tests import kit, moments
 
 async def main():
     folder = Path({folder!r})
-    async with Engine(state_dir=folder / "state") as engine:
+    async with Engine(state_dir=folder / "state", {options}) as engine:
         async with moments.running(engine, folder / "source", {code!r}) as items:
-            await moments.made_ahead(engine.launcher_pid)
+            await moments.made_ahead(moments.Tree(engine).launcher.pid)
             below = [(one.pid, one.create_time()) for one in psutil.Process().children(recursive=True)]
             print(below, flush=True)
             sys.stdin.readline()
@@ -230,7 +230,7 @@ except KeyboardInterrupt:
 @contextlib.contextmanager
 def started(folder: Path, *, code: str = HANG, then: str = "await moments.last(items)") -> Iterator[tuple[Program, list[psutil.Process]]]:
     """A program with an engine whose tool runs, and all processes below it; a line on its stdin lets it go on."""
-    script = ENGINE_SCRIPT.format(project=str(kit.PROJECT), folder=str(folder), code=code, then=then)
+    script = ENGINE_SCRIPT.format(project=str(kit.PROJECT), folder=str(folder), code=code, then=then, options=kit.engine_text())
     with subprocess.Popen([sys.executable, "-c", script], stdin=PIPE, stdout=PIPE, stderr=PIPE, text=True) as program:
         assert program.stdout is not None
         assert program.stderr is not None
@@ -242,12 +242,12 @@ def started(folder: Path, *, code: str = HANG, then: str = "await moments.last(i
         program.kill()
 
 
-def test_everything_dies_with_a_killed_supervisor(tmp_path: Path) -> None:
-    """SIGKILL in mid-call: launcher, monitor, first process, child, and the two of the jail that waits, though each has another parent and
+def test_everything_dies_with_a_killed_supervisor(tmp_path: Path, worker_kind: str) -> None:
+    """SIGKILL in mid-call: launchers, monitor, first process, child, and the two of the jail that waits, though each has another parent and
     another user.
     """
     with started(tmp_path) as (program, below):
-        assert len(below) == 6
+        assert len(below) == (7 if worker_kind == "wasm" else 6)
         program.kill()
         moments.wait_gone_sync(below)
 
@@ -298,7 +298,7 @@ from tests import kit, moments
 async def main():
     folder = Path({folder!r})
     assert os.getpid() == 1
-    async with Engine(state_dir=folder / "state") as engine:
+    async with Engine(state_dir=folder / "state", {options}) as engine:
         reasons = []
         for code in ("value = 1", "os.abort()", "os._exit(3)", "os.close(3)"):
             reasons.append((await moments.run(engine, folder / "source", code)).reason)
@@ -311,19 +311,21 @@ trio.run(main)
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="unproven here: making a pid namespace needs root")
-def test_a_supervisor_that_is_the_first_process_of_its_container(tmp_path: Path) -> None:
+def test_a_supervisor_that_is_the_first_process_of_its_container(tmp_path: Path, worker_kind: str) -> None:
     """Workers start though their parent's number is 1, and are buried: no zombie, no process stays."""
-    script = PID_1_SCRIPT.format(project=str(kit.PROJECT), folder=str(tmp_path))
+    script = PID_1_SCRIPT.format(project=str(kit.PROJECT), folder=str(tmp_path), options=kit.engine_text())
     unshare = ["unshare", "--fork", "--pid", "--mount-proc", "--kill-child"]
     done = subprocess.run([*unshare, sys.executable, "-c", script], capture_output=True, text=True, timeout=60, check=False)
     reasons = ["ok.done", "crashed.signal", "crashed.exit", "crashed.exit"]
+    if worker_kind == "wasm":  # an abort is a trap, and its channel is no descriptor that it could close
+        reasons = ["ok.done", "crashed.exit", "crashed.exit", "tool_error.exception"]
     assert (done.stdout, done.stderr) == (f"{reasons} 0\n[1]\n", "")
 
 
 def test_what_a_killed_supervisor_left_is_swept_by_the_next(tmp_path: Path) -> None:
     """Cgroups outlive the processes in them; the next engine on this host removes those whose owner is dead."""
     with started(tmp_path) as (program, below):
-        mine = [place for place in cgroups_anywhere() if f"-{below[0].pid}-" in place]
+        mine = [place for place in cgroups_anywhere() if any(f"-{one.pid}-" in place for one in below)]
         program.kill()
         moments.wait_gone_sync(below)
 

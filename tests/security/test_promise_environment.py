@@ -12,7 +12,7 @@ import pytest
 
 from engine.errors import EngineError
 from engine.host import Engine
-from tests import kit
+from tests import kit, moments
 from tests.attempts import given, said, source
 from tests.security.test_environment_names import NAMES, SHAPES
 from tests.security.test_promise_identity import below, running
@@ -82,8 +82,9 @@ async def test_the_launcher_is_started_with_four_names(poisoned: list[str], tmp_
     """At the boundary itself, the bytes that the kernel gave the new program: four names, and no canary on its command line."""
     async with kit.clean_engine(tmp_path / "state") as engine:
         await kit.jailed(engine, tmp_path / "jailed", source("return 1"), "attempt", given())
-        started = Path(f"/proc/{engine.launcher_pid}/environ").read_bytes()
-        line = Path(f"/proc/{engine.launcher_pid}/cmdline").read_bytes()
+        launcher = moments.Tree(engine).launcher.pid
+        started = Path(f"/proc/{launcher}/environ").read_bytes()
+        line = Path(f"/proc/{launcher}/cmdline").read_bytes()
     assert dict(entry.decode().split("=", 1) for entry in started.split(b"\0") if entry) == LAUNCHERS
     assert CANARY.encode() not in line
     # the control: the same file of a plain child shows what it was given
@@ -129,9 +130,8 @@ async def test_no_memory_of_a_jail_holds_what_the_engine_holds(poisoned: list[st
     """A search through all pages of launcher, monitor, first process and tool finds no canary; the same search finds it in the engine."""
     async with kit.clean_engine(tmp_path / "state") as engine:
         async with running(engine, tmp_path / "source") as pids:
-            assert {pid: memory(pid, CANARY.encode()) for pid in (engine.launcher_pid, *pids)} == dict.fromkeys(
-                (engine.launcher_pid, *pids), 0
-            )
+            searched = (*engine.launcher_pids, *pids)
+            assert {pid: memory(pid, CANARY.encode()) for pid in searched} == dict.fromkeys(searched, 0)
             assert len(pids) == 3
     assert memory(os.getpid(), CANARY.encode()) > 0
 
@@ -145,7 +145,7 @@ async def test_a_variable_that_was_deleted_is_not_found_either(tmp_path: Path, m
     monkeypatch.delenv("A_TOKEN")
     async with kit.clean_engine(tmp_path / "state") as engine:
         await kit.jailed(engine, tmp_path / "jailed", source("return 1"), "attempt", given())
-        pids = [engine.launcher_pid, *(process.pid for process in below(engine.launcher_pid))]
+        pids = [*engine.launcher_pids, *(process.pid for process in below(moments.Tree(engine).launcher.pid))]
         assert [memory(pid, secret.encode()) for pid in pids] == [0] * len(pids)
     assert memory(os.getpid(), kept.value) > 0
 

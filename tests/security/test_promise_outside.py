@@ -23,7 +23,7 @@ async def test_loading_imports_nothing_here(engine: Engine, tmp_path: Path) -> N
     """The first line of a source runs in another process, as another process's child, and no module of it is loaded in this one."""
     marker = tmp_path / "ran"
     before = f"""
-HERE = [os.getpid(), os.getppid(), tried(write, {str(marker)!r})]
+HERE = [os.getpid(), getattr(os, "getppid", lambda: 1)(), tried(write, {str(marker)!r})]
 import builtins, sys
 builtins.open = None
 sys.modules["engine.host"] = None
@@ -38,12 +38,12 @@ sys.modules["engine.host"] = None
     assert bare[2] == ["done", "written"]
 
 
-async def test_a_source_that_fails_or_ends_at_import_ends_only_itself(engine: Engine, tmp_path: Path) -> None:
+async def test_a_source_that_fails_or_ends_at_import_ends_only_itself(engine: Engine, tmp_path: Path, worker_kind: str) -> None:
     """Exits, aborts, endless recursion and a broken interpreter at import are refusals of that source; the engine goes on."""
     ends = {
         "tool_error.exit": "import sys\nsys.exit(3)",
         "crashed.exit": "os._exit(0)",
-        "crashed.signal": "ctypes.string_at(0)",
+        "crashed.signal": "os.abort()",
         "tool_error.import": "def deeper(n):\n    return deeper(n + 1)\ndeeper(0)",
     }
     for number, (code, before) in enumerate(ends.items()):
@@ -52,7 +52,7 @@ async def test_a_source_that_fails_or_ends_at_import_ends_only_itself(engine: En
             got = "loaded"
         except EngineError as error:
             got = error.code
-        assert got == code
+        assert got == ("crashed.exit" if worker_kind == "wasm" and code == "crashed.signal" else code)  # where an abort is a trap
     outcome = await kit.jailed(engine, tmp_path / "good", source("return 1"), "attempt", given())
     assert (outcome.reason, outcome.value) == ("ok.done", 1)
 
@@ -76,7 +76,7 @@ class Evil(str):
         return (os.system, ("touch " + given["marker"],))
     def __str__(self):
         return "evil"
-values = {"object": Evil, "function": os.system, "subclass": Evil("text"), "bytes": b"pickle", "set": {1}, "complex": 1j}
+values = {"object": Evil, "function": os.stat, "subclass": Evil("text"), "bytes": b"pickle", "set": {1}, "complex": 1j}
 return values[given["which"]]
 """
 

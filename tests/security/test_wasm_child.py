@@ -158,6 +158,11 @@ class TestMemory:
         assert pages[1] - pages[0] == 16 * MIB >> 16
         assert pages[0] >= 16 * MIB >> 16
 
+    def test_a_table_ends_where_it_may(self) -> None:
+        """It grows to a hundred thousand entries, and no further."""
+        one = only(handmade.GROW_TABLE, wanted=16)
+        assert (number_of(bytes.fromhex(one["told"])), one["ended"]) == (99_001, 0)
+
     def test_the_kernel_holds_the_process(self) -> None:
         """With a guest's limit out of the way, RLIMIT_DATA makes memory end in the same way: no growth, no death."""
         (free,) = lived(life(handmade.GROW, wanted=16), memory=256 * MIB)["lives"]

@@ -36,7 +36,7 @@ def test_it_is_spelled_as_a_prepared_image_spells_it(tmp_path: Path) -> None:
     given = sources.text_of(str(source), [str(layer) for layer in layers])
     prepared = json.loads(json.dumps({**json.loads(given), "entry": "tools"}, sort_keys=True))
     del prepared["entry"]
-    assert json.dumps(prepared).encode() == given
+    assert json.dumps(prepared, ensure_ascii=False, separators=(",", ":")).encode() == given
 
 
 @pytest.mark.parametrize(

@@ -24,6 +24,11 @@ def hashed() -> int:
 def clocks() -> list[Any]:
     record = logging.LogRecord("", 0, "", 0, "", (), None)
     return [time.time(), record.relativeCreated]
+
+@tool(effect="read", description="One of a test.")
+def pages() -> int:
+    made = [object() for _ in range(4000)]
+    return len({id(one) >> 12 for one in made})
 """
 }
 
@@ -51,3 +56,8 @@ def test_clocks_begin_with_the_instance(guest: wasm_guest.Guest) -> None:
     first, second = ask(guest, "clocks"), ask(guest, "clocks")
     assert first[0] < second[0]
     assert 0 <= second[1] < 1000 * 3600
+
+
+def test_what_an_instance_makes_lies_together(guest: wasm_guest.Guest) -> None:
+    """On little more than the pages that it fills (4000 objects of 16 bytes and their heads), not in holes all over the image."""
+    assert ask(guest, "pages") < 60

@@ -20,7 +20,7 @@ from wit_world.imports import host  # type: ignore[import-not-found]  # made by 
 
 from engine.authoring.tool import Tool
 from guest import loader, main, wire
-from python_wasm import files, library, link, loop, packages, rehearsal, streams
+from python_wasm import files, holes, library, link, loop, packages, rehearsal, streams
 
 _BUNDLE = "/bundle"
 _ENGINE = ("Context", "Tool", "artifact", "schema", "tool")
@@ -43,6 +43,7 @@ class _State:
     text = ""
     folders: loader.Folders | None = None
     learnt: list[Tool[..., Any]] | None = None
+    holes: list[object] | None = None
 
 
 class WitWorld:
@@ -114,6 +115,7 @@ def prepare(root: str, table: library.Table) -> None:
         _import_beforehand(f"{root}/prepared.json")
     streams.install(host.emit)
     gc.collect()
+    _State.holes = holes.fill()
     gc.freeze()
 
 
@@ -126,7 +128,7 @@ def _import_beforehand(place: str) -> None:
     assert _State.folders is not None  # noqa: S101 - a type fact: it was just set
     module = _State.folders.import_entry(entry, [f"/layers/{name}" for name in source["layers"]])
     _State.learnt = loader.tools_of(module)
-    _State.source, _State.text = source, json.dumps(source)
+    _State.source, _State.text = source, json.dumps(source, ensure_ascii=False, separators=(",", ":"))
 
 
 def _carry() -> None:

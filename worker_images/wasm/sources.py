@@ -34,7 +34,7 @@ def text_of(root: str, layers: Sequence[str]) -> bytes:
         }
     except OSError as error:
         raise named(_STEP, error) from None
-    return json.dumps(found, sort_keys=True).encode()
+    return json.dumps(found, sort_keys=True, ensure_ascii=False, separators=(",", ":")).encode()  # as shim.py spells it
 
 
 def _tree(folder: str, left: list[int], *, pure: bool) -> dict[str, str]:
