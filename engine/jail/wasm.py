@@ -26,8 +26,8 @@ _DESCRIPTORS = 64  # of a child: five to begin with, and the timer's; a guest ca
 _NULL = "/dev/null"
 
 
-def make(resolved: Resolved, facts: HostFacts, places: plan.Places, content: plan.Content, *, clock_ns: int = 0) -> plan.Plan:
-    """The plan; ``clock_ns`` is how coarse a guest's clocks are, 0 for as they are. Raises HostError ``refused.cannot_enforce``."""
+def make(resolved: Resolved, facts: HostFacts, places: plan.Places, content: plan.Content) -> plan.Plan:
+    """The plan. Raises HostError ``refused.cannot_enforce``."""
     lines = _unfit(resolved)
     if lines:
         raise HostError("refused.cannot_enforce", *lines)
@@ -48,7 +48,7 @@ def make(resolved: Resolved, facts: HostFacts, places: plan.Places, content: pla
         "preload": [],
         "python": [],
         "code": None,
-        "clock_ns": clock_ns,
+        "clock_ns": resolved.clock_ms * 1_000_000,
     }
     return dataclasses.replace(native, order=order, means=_means(native.means, order))
 

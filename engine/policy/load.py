@@ -47,7 +47,7 @@ _NAME = re.compile(r"[a-z][a-z0-9_-]{0,63}")
 _ENUMS: Mapping[str, type[Mode | Permission | Freshness | Kind]] = MappingProxyType(
     {"mode": Mode, "permission": Permission, "freshness": Freshness, "worker": Kind}
 )
-_IMAGE = "image"
+_IMAGE, _CLOCK = "image", "clock"
 _SETS = ("layers", "credentials", "network", "effects")
 _MAPS = ("environment", "folders")
 _TABLES: Mapping[str, tuple[str, ...] | None] = MappingProxyType(
@@ -189,6 +189,7 @@ def _overlay(name: str, base: Policy, entries: Mapping[str, Mapping[str, Any]]) 
         freshness=own.get("freshness", base.freshness),
         worker=own.get("worker", base.worker),
         image=own.get("image", base.image),
+        clock_ms=own.get("clock_ms", base.clock_ms),
         denied=base.denied,
         images={**base.images, **entries["images"]},
     )
@@ -199,7 +200,7 @@ def _entries(path: Path, document: Mapping[str, Any]) -> dict[str, dict[str, Any
     lines: list[str] = []
     found: dict[str, dict[str, Any]] = {name: {} for name in ("", *_TABLES, *(f"grants.{name}" for name in _MAPS))}
     for key, content in document.items():
-        if key in _ENUMS or key == _IMAGE:
+        if key in (*_ENUMS, _IMAGE, _CLOCK):
             _entry(lines, "", key, content, found[""])
         elif key == "grants" and isinstance(content, dict):
             for name in (name for name in _MAPS if name in content):
@@ -208,7 +209,7 @@ def _entries(path: Path, document: Mapping[str, Any]) -> dict[str, dict[str, Any
         elif key in _TABLES:
             _table(lines, key, content, _TABLES[key], found[key])
         else:
-            lines.append(f"{key}: unknown key; allowed: {', '.join(('extends', *_ENUMS, _IMAGE, *_TABLES))}")
+            lines.append(f"{key}: unknown key; allowed: {', '.join(('extends', *_ENUMS, _IMAGE, _CLOCK, *_TABLES))}")
     if lines:
         raise _error(path, lines)
     return found
@@ -240,6 +241,8 @@ def _typed(table: str, name: str, key: str, value: object) -> tuple[str, Any]:
     """The field of an entry and its value, as the model takes them."""
     if name == _IMAGE and table == "":
         return name, _name(key, value)
+    if name == _CLOCK and table == "":
+        return "clock_ms", _amount(key, value, parse_time)
     if table == "":
         return name, _member(key, value)
     if table in SHAPE_KINDS:

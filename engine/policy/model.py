@@ -312,6 +312,7 @@ class Policy:
     freshness: Freshness
     worker: Kind = Kind.AUTO
     image: str = "python_wasm"  # of wasm workers
+    clock_ms: int = 0  # the steps in which a worker sees time pass; 0: as it does
     denied: DeniedNames = dataclasses.field(repr=False)
     images: Mapping[str, str] = dataclasses.field(default_factory=dict)  # digest by name, in place of what the release pins
 
@@ -344,6 +345,7 @@ class Policy:
             "freshness": str(self.freshness),
             "worker": str(self.worker),
             "image": self.image,
+            "clock_ms": self.clock_ms,
             "limits": {name: getattr(self.limits, name) for name in LIMIT_NAMES},
             "protections": dict(self.protections),
             "grants": self.grants.data(),

@@ -148,6 +148,7 @@ class Resolved:
     loosenings: tuple[str, ...]
     freshness: Freshness
     pool: Pool
+    clock_ms: int = 0
     denied: DeniedNames = dataclasses.field(repr=False)
 
     def __post_init__(self) -> None:
@@ -178,6 +179,7 @@ class Resolved:
             "protections": dict(self.protections),
             "loosenings": list(self.loosenings),
             "freshness": str(self.freshness),
+            "clock_ms": self.clock_ms,
             "pool": dataclasses.asdict(self.pool),
         }
 
@@ -237,6 +239,7 @@ def _resolved(
         loosenings=tuple(sorted(loosenings_of(wall.mode, policy.freshness, wall.protections))),
         freshness=policy.freshness,
         pool=policy.pool,
+        clock_ms=wall.clock_ms,
         denied=wall.denied,
     )
 

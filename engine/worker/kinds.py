@@ -63,6 +63,7 @@ class Needs:
     freshness: Freshness = Freshness.FRESH
     folders: tuple[str, ...] = ()
     memory_bytes: int = 256 << 20
+    clock_ms: int = 0
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -93,15 +94,19 @@ def choose(asked: Mapping[str, Kind], needs: Needs, image: Image | str) -> Choic
         if lines := problems(kind, needs, image):
             raise error_for("refused.worker_kind", *(f"{kind} cannot serve this source: {line}" for line in lines))
         return Choice(kind=kind, why=f"asked for by the {' and the '.join(named)}")
-    if lines := problems(Kind.WASM, needs, image) or doubts(needs):
+    lines, native = problems(Kind.WASM, needs, image), problems(Kind.NATIVE, needs, image)
+    if lines and native:
+        raise error_for("refused.worker_kind", *(f"wasm cannot serve this source: {line}" for line in lines), f"native cannot: {native[0]}")
+    lines = lines or (doubts(needs) if not native else ())
+    if lines:
         return Choice(kind=Kind.NATIVE, why=f"wasm, which is stronger, cannot serve: {'; '.join(lines)}")
     return Choice(kind=Kind.WASM, why="the strongest there is")
 
 
 def problems(kind: Kind, needs: Needs, image: Image | str) -> tuple[str, ...]:
     """What keeps that kind from serving, a line each; empty when nothing does."""
-    if kind is Kind.NATIVE:
-        return ()  # what it lacks, a module in no layer, was told with its line in the source
+    if kind is Kind.NATIVE:  # a module in no layer was told with its line in the source
+        return ("its clocks cannot be made coarse",) if needs.clock_ms else ()
     if isinstance(image, str):
         return (image,)
     held = image.modules | image.packages

@@ -129,6 +129,29 @@ class TestRefused:
         assert "stockade image build" in caught.value.lines[0]
 
 
+STEPS = """
+import time
+from engine import tool
+
+@tool(effect="read", description="readings of two clocks")
+def read() -> list[int]:
+    return [clock() for clock in (time.monotonic_ns, time.time_ns) for _ in range(500)]
+"""
+
+
+@pytest.mark.parametrize(("clock", "coarse"), [('clock = { value = "5 ms", reason = "a test" }', True), ("", False)])
+async def test_clocks_are_as_coarse_as_the_policy_has_them(tmp_path: Path, clock: str, coarse: bool) -> None:
+    """Both clocks go in whole steps; without the key, which is the control, they do not."""
+    kinds.require_image()
+    policy = tmp_path / "own.toml"
+    policy.write_text(f'extends = "required"\n{clock}\n')
+    options = {"policy": policy, "worker": "auto", "image_dir": machine.IMAGE_DIR}
+    async with kit.clean_engine(tmp_path / "state", **options) as engine:
+        outcome = await kit.jailed(engine, tmp_path / "source", STEPS, "read")
+    assert outcome.reason == "ok.done"
+    assert all(reading % 5_000_000 == 0 for reading in outcome.value) is coarse
+
+
 class TestLauncher:
     """The second launcher: one for each image."""
 

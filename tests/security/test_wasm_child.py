@@ -44,7 +44,7 @@ def landlock() -> list[int]:
 def lived(*lives: dict[str, Any], memory: int = 64 * MIB, clock_ns: int = 0, filters: Any = None, **more: Any) -> dict[str, Any]:
     """What the probe says of these lives."""
     order = wasm.make(
-        hosts.resolved(limits=hosts.small_limits(memory_bytes=memory)), hosts.FACTS, hosts.PLACES, CONTENT, clock_ns=clock_ns
+        hosts.resolved(limits=hosts.small_limits(memory_bytes=memory), clock_ms=clock_ns // 1_000_000), hosts.FACTS, hosts.PLACES, CONTENT
     ).order
     with tempfile.TemporaryDirectory() as folder:
         request = {

@@ -103,3 +103,12 @@ class TestChoice:
         with pytest.raises(HostError) as caught:
             choose({"caller": Kind.NATIVE, "policy": Kind.WASM}, PLAIN, IMAGE)
         assert caught.value.lines == ("the caller asks for native; the policy asks for wasm",)
+
+    def test_coarse_clocks_are_wasms_alone(self) -> None:
+        """Where wasm cannot serve either, nobody does: a clock as fine as ever is not what was asked for."""
+        coarse = needs(clock_ms=1, standard=frozenset({"threading"}))
+        assert choose({}, coarse, IMAGE).kind is Kind.WASM
+        for asked in ({"caller": Kind.NATIVE}, {}):
+            with pytest.raises(HostError) as caught:
+                choose(asked, coarse, ABSENT)
+            assert "its clocks cannot be made coarse" in caught.value.lines[-1]

@@ -133,7 +133,7 @@ def test_everything_a_file_can_say_is_read(folder: Path) -> None:
         (
             "netwrok = 1",
             "own.toml: netwrok: unknown key; "
-            "allowed: extends, mode, permission, freshness, worker, image, limits, protections, grants, loosenings, pool, images",
+            "allowed: extends, mode, permission, freshness, worker, image, clock, limits, protections, grants, loosenings, pool, images",
         ),
         (
             "[grants]\nnetwrok = 1",

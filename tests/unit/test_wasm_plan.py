@@ -16,9 +16,9 @@ from tests.unit.test_plan import CONTENT, NAMESPACES, host, needing
 MIB = 1 << 20
 
 
-def made(facts: HostFacts = hosts.FACTS, *, clock_ns: int = 0, **changes: Any) -> plans.Plan:
+def made(facts: HostFacts = hosts.FACTS, **changes: Any) -> plans.Plan:
     """The plan for this host and a reading tool."""
-    return wasm.make(hosts.resolved(**changes), facts, hosts.PLACES, CONTENT, clock_ns=clock_ns)
+    return wasm.make(hosts.resolved(**changes), facts, hosts.PLACES, CONTENT)
 
 
 def refused(facts: HostFacts = hosts.FACTS, **changes: Any) -> tuple[str, ...]:
@@ -104,7 +104,7 @@ def test_limits_are_those_of_the_policy() -> None:
 
 def test_clocks_are_as_coarse_as_asked() -> None:
     """The launcher is told."""
-    assert made(clock_ns=1_000_000).order["clock_ns"] == 1_000_000
+    assert made(clock_ms=1).order["clock_ns"] == 1_000_000
 
 
 def test_every_limit_has_its_means() -> None:
