@@ -86,6 +86,7 @@ def _means(native: Mapping[str, str], order: Mapping[str, Any]) -> dict[str, str
     """Limit -> what holds it, as the receipt says it."""
     memory = "guest's memory + RLIMIT_DATA"
     held = {"scratch": "no files", "scratch_inodes": "no files", "threads": "no threads"}
+    held["descriptors"] = f"RLIMIT_NOFILE of {order['limits']['descriptors']}"
     return {**native, **held, "memory": f"{memory} + memory cgroup" if "memory" in order["cgroup_limits"] else memory}
 
 

@@ -67,12 +67,19 @@ async def test_an_idle_worker_of_another_makes_room(engine: Engine, tmp_path: Pa
             assert len(moments.Tree(engine).firsts) == 1
 
 
+SLOW = """
+if CALLED:
+    import time
+    time.sleep(60)
+"""
+
+
 @pytest.mark.parametrize(
     ("source", "tool", "tables", "code"),
     [
         (moments.RUN, "absent", {}, "refused.unknown_tool"),
         (RISKY, "risky", {"grants": {}}, "refused.not_granted"),
-        (moments.RUN, "echo", {"limits": {"start": "1 ms"}}, "refused.start_failed"),
+        (moments.CALLED + moments.RUN + SLOW, "echo", {"limits": {"start": "1 s"}}, "limit_exceeded.start"),
         (moments.CALLED + moments.RUN + "\nif CALLED:\n    raise ValueError('not today')\n", "echo", {}, "tool_error.import"),
     ],
 )
