@@ -32,7 +32,7 @@ from engine.wire.framing import RemoteFault
 
 _ANSWER_BYTES = 1 << 20
 _ANSWER_SECONDS = 10.0  # a fork on a loaded machine; beyond it the launcher is taken for dead
-_LEAVE_SECONDS = 3.0  # a second more than the launcher gives its jails
+_LEAVE_SECONDS = 6.0  # a second more than the launcher gives its jails
 _ENVIRONMENT = {"LC_ALL": "C.UTF-8", "MALLOC_ARENA_MAX": "1", "PATH": "/nonexistent", "TZ": "UTC"}  # one arena: 64 threads fit RLIMIT_AS
 
 
@@ -119,7 +119,7 @@ class Launcher:
         return number, told, descriptor
 
     async def close(self) -> None:
-        """End it and everything below it; returns when it is buried. Raises HostError when it survives a SIGKILL for three seconds."""
+        """End it and everything below it; returns when it is buried. Raises HostError when it survives a SIGKILL for as long again."""
         self._lost = True
         with contextlib.suppress(OSError):  # it let go first
             self._control.shutdown(socket.SHUT_RDWR)  # closing is not enough where somebody forked this process and holds a copy
@@ -135,7 +135,7 @@ class Launcher:
         os.close(self._errors)
         self._pidfd = self._errors = -1  # the numbers may be others' by now, and whoever still holds this one would read there
         if left.cancelled_caught:
-            raise HostError("engine_failed.not_clean", "the launcher outlived its SIGKILL by three seconds")
+            raise HostError("engine_failed.not_clean", f"the launcher outlived its SIGKILL by {_LEAVE_SECONDS:g} s")
         self._process.wait()
 
     async def _send(self, data: bytes, descriptor: int) -> None:

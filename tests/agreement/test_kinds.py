@@ -68,6 +68,27 @@ async def test_both_kinds_answer_alike_and_as_plain_python_does(tmp_path: Path) 
     assert [(case, said, told) for case, said, told in zip(CASES, expected, wasm, strict=True) if _unlike(case, said, told)] == []
 
 
+LONG = """
+from engine import tool
+
+@tool(effect="read", description="One of a test.")
+def long(megabytes: int) -> str:
+    return "x" * (megabytes << 20)
+"""
+
+
+async def test_a_result_of_any_length_is_refused_by_it(tmp_path: Path) -> None:
+    """Both kinds name the bound, however far behind it the result is; one within the bound arrives."""
+    kinds.require_image()
+    source = tmp_path / "long.py"
+    source.write_text(LONG)
+    cases: tuple[Case, ...] = tuple(("long", {"megabytes": size}) for size in (9, 60, 4))
+    for kind in kinds.KINDS:
+        told = await _told(tmp_path, kind, source, cases)
+        assert [one.reason for one in told] == ["limit_exceeded.result", "limit_exceeded.result", "ok.done"], kind
+        assert told[-1].value == "x" * (4 << 20)
+
+
 async def test_what_cannot_be_alike_still_differs(tmp_path: Path) -> None:
     """Each row of the table is true of a WebAssembly worker, and not of a native one: else it has to go."""
     kinds.require_image()

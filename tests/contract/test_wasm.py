@@ -9,9 +9,10 @@ import psutil
 import pytest
 import trio
 
-from engine.errors import EngineError
+from engine.errors import EngineError, HostError
 from engine.host import Engine
 from engine.images.image import Image
+from engine.worker.launcher import NATIVE, Launcher, Program
 from tests import kinds, kit, machine
 
 PLAIN = """
@@ -31,6 +32,10 @@ async def both(tmp_path: Path) -> AsyncIterator[Engine]:
     kinds.require_image()
     async with kit.clean_engine(tmp_path / "state", worker="auto", image_dir=machine.IMAGE_DIR) as engine:
         yield engine
+
+
+async def _fails(program: Program = NATIVE) -> Launcher:
+    raise HostError("refused.start_failed", "step 'try the image' failed: no room")
 
 
 class TestChoice:
@@ -56,6 +61,25 @@ class TestChoice:
             worker = (await outcome.concluded())["worker"]
         assert (outcome.value, worker["kind"]) == ("linux", "native")
         assert "image python_wasm is not there" in worker["why"]
+
+    @pytest.mark.parametrize("place", ["Image.compiled", "Launcher.start"])
+    async def test_what_cannot_start_here_leaves_it_to_native(
+        self, both: Engine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, place: str
+    ) -> None:
+        """No code for this machine, or a host whose limits let no guest start: native, and why; asked for, it refuses with that."""
+        if place == "Image.compiled":
+            monkeypatch.setattr(Image, "compiled", False)
+            code, line = "refused.image_missing", "image python_wasm is not compiled for this machine: `stockade image build python_wasm`"
+        else:
+            monkeypatch.setattr(Launcher, "start", _fails)
+            code, line = "refused.start_failed", "step 'try the image' failed: no room"
+        outcome = await kit.jailed(both, tmp_path / "source", PLAIN, "where")
+        worker = (await outcome.concluded())["worker"]
+        why = f"wasm, which is stronger, cannot serve: {line}"
+        assert (outcome.value, worker["kind"], worker["why"]) == ("linux", "native", why)
+        with pytest.raises(EngineError) as caught:
+            await both.load(tmp_path / "source" / "tools.py", worker="wasm")
+        assert (caught.value.code, caught.value.lines) == (code, (line,))
 
     @pytest.mark.parametrize(("kind", "platform"), [("native", "linux"), ("wasm", "wasi")])
     async def test_a_declaration_may_ask(self, both: Engine, tmp_path: Path, kind: str, platform: str) -> None:

@@ -11,6 +11,7 @@ from engine.faces import doctor, leftovers
 from engine.host import Engine
 from engine.outcome import Outcome, Status
 from engine.policy.model import PROTECTIONS
+from tests import kinds, machine
 from tests.e2e.commands import Ended, command, environment, stockade
 from tests.kit import PROJECT
 
@@ -27,6 +28,21 @@ def test_this_host_holds_what_required_needs(tmp_path: Path) -> None:
     assert {row["verdict"] for row in value["inside"]} == {"held"}
     assert {row["verdict"] for row in value["protections"]} <= {"held", "extra", "absent"}
     assert all(row["text"] for row in (*value["protections"], *value["inside"]))
+    assert value["wasm"]["verdict"] in ("ok", "absent")
+
+
+def test_without_the_other_kind_of_worker_it_still_holds(tmp_path: Path) -> None:
+    """One row says that it is absent, and the command that changes that."""
+    ended = stockade(tmp_path, "doctor", "--json", variables={"XDG_CACHE_HOME": str(tmp_path / "nothing")})
+    row = ended.document["value"]["wasm"]
+    assert (ended.code, row["verdict"], "stockade image build python_wasm" in row["text"]) == (0, "absent", True)
+
+
+def test_the_other_kind_of_worker_is_tried(tmp_path: Path) -> None:
+    """Its image is there, may run, and its launcher starts."""
+    kinds.require_image()
+    ended = stockade(tmp_path, "doctor", "--json", variables={"XDG_CACHE_HOME": str(machine.IMAGE_DIR.parent)})
+    assert (ended.code, ended.document["value"]["wasm"]["verdict"]) == (0, "ok")
 
 
 def test_as_text_it_is_two_tables_and_a_verdict(tmp_path: Path) -> None:

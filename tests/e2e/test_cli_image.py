@@ -109,6 +109,22 @@ def test_an_image_moves_in_a_file(project: Tiny, tmp_path: Path) -> None:
     project.pin(images.digest(images.COMPONENT))
     (row,) = image(project, "list", *there, "--json").document["value"]
     assert (row["pinned"], row["compiled"], row["built_here"]) == (True, True, False)
+    assert "tiny (brought from elsewhere)" in image(project, "list", *there).out
+    assert image(project, "verify", *there).out == f"tiny {row['digest'][7:19]}: every file is as it was made\n"
+
+
+def test_what_was_brought_is_made_anew_where_nobody_pins_it(project: Tiny, tmp_path: Path) -> None:
+    """A build after an import ends with an image that runs; where its bytes are pinned there is nothing to build."""
+    file, there = str(tmp_path / "file"), ("--image-dir", str(tmp_path / "there"))
+    image(project, "build")
+    image(project, "export", "tiny", file)
+    image(project, "import", file, *there)
+    project.pin(images.digest(images.COMPONENT))
+    assert image(project, "build", *there).err == ""
+    project.pin()
+    assert "making it here" in image(project, "build", *there).err
+    (row,) = image(project, "list", *there, "--json").document["value"]
+    assert (row["pinned"], row["built_here"]) == (True, True)
 
 
 def test_what_cannot_be_built_has_its_way_out(project: Tiny) -> None:

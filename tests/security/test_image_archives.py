@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from engine.images import archive
+from engine.images import archive, compiling
 from engine.images.build import sound
 from engine.images.manifest import parse
 from tests import images
@@ -37,15 +37,41 @@ def bring(here: Tiny, data: bytes) -> str:
     path = here.shipped.policies.parent / "file"
     path.write_bytes(data)
     with here.cache.writing(lambda: None):
-        return archive.bring(path, here.cache, Heard()).component
+        return archive.bring(path, here.cache, here.shipped.worker_images, Heard()).component
 
 
 def test_a_sound_file_is_taken(here: Tiny, sent: bytes) -> None:
-    """The control of all that follows: byte for byte what was exported, and no code compiled from it."""
+    """The control of all that follows: byte for byte what was exported, and compiled by this machine's compiler."""
     assert bring(here, sent) == images.digest(images.COMPONENT)
     found = sound(here.cache, here.recipe.digest)
-    assert (found.built_here, [path.name for path in found.path.glob("compiled/*")]) == (False, [])
+    key = compiling.key_of(found, here.shipped.worker_images)
+    assert (found.built_here, list(found.path.glob("compiled/*"))) == (False, [compiling.folder_of(found, key)])
     assert bring(here, sent) == images.digest(images.COMPONENT)  # once more: it is there
+
+
+def test_what_cannot_be_compiled_is_not_kept(here: Tiny, sent: bytes) -> None:
+    """It would stand where the image is built; the control: the same file, where it can be."""
+    here.write("worker_images/wasm/compile.py", "import sys\nsys.exit('no')\n")
+    assert (refusal(bring, here, sent)[0], here.left()) == ("refused.image_build", [])
+    here.write("worker_images/wasm/compile.py", images.COMPILE)
+    assert bring(here, sent)
+
+
+def test_text_is_no_component(here: Tiny, sent: bytes) -> None:
+    """The compiler would take it: it is refused before that one sees it."""
+    manifest, text = archive_manifest(sent), b"(component)"
+    for old, new in ((images.digest(images.COMPONENT)[7:], images.digest(text)[7:]), ('"size":8', f'"size":{len(text)}')):
+        manifest = manifest.replace(old.encode(), new.encode())
+    code, (line,) = refusal(bring, here, packed(manifest, text))
+    assert (code, "is no component" in line, here.left()) == ("refused.image_corrupt", True, [])
+
+
+def packed(manifest: bytes, component: bytes) -> bytes:
+    """A file as it would be exported."""
+    out = io.BytesIO()
+    for name, data in (("manifest.json", manifest), ("component.wasm", component)):
+        archive._write(out, name, io.BytesIO(data), len(data))
+    return out.getvalue() + b"\0" * 1024
 
 
 def test_the_file_is_an_ordinary_tar(sent: bytes) -> None:
@@ -168,10 +194,7 @@ def test_bytes_from_elsewhere_never_take_the_place_of_what_was_built(here: Tiny,
     forged = built.manifest.bytes()
     for old, new in ((built.component[7:], images.digest(other)[7:]), ('"size":8', f'"size":{len(other)}')):
         forged = forged.replace(old.encode(), new.encode())
-    out = io.BytesIO()
-    for name, data in (("manifest.json", forged), ("component.wasm", other)):
-        archive._write(out, name, io.BytesIO(data), len(data))
-    code, (line,) = refusal(bring, here, out.getvalue() + b"\0" * 1024)
+    code, (line,) = refusal(bring, here, packed(forged, other))
     assert (code, built.component in line) == ("refused.request", True)
     assert sound(here.cache, here.recipe.digest) == built
 
@@ -181,7 +204,7 @@ def test_what_is_no_file_refuses(here: Tiny, tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "fifo")
     for name in (".", "fifo", "none"):
         with here.cache.writing(lambda: None):
-            assert refusal(archive.bring, tmp_path / name, here.cache, Heard())[0] == "refused.request"
+            assert refusal(archive.bring, tmp_path / name, here.cache, here.shipped.worker_images, Heard())[0] == "refused.request"
 
 
 def test_an_export_replaces_no_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,7 +10,9 @@ from typing import IO
 import psutil
 import pytest
 
-from engine.images import build
+from engine.images import archive, build
+from engine.images.image import find
+from engine.images.pins import load_pins
 from tests import images, moments
 from tests.images import Heard, Tiny, spoil, tiny
 from tests.kit import PROJECT
@@ -132,6 +134,21 @@ def test_a_damaged_image_is_made_again(project: Tiny, name: str) -> None:
     project.build(heard)
     assert (len(heard.steps), heard.steps[0].endswith("making it again")) == (3, True)
     assert build.sound(project.cache, project.recipe.digest).built_here
+
+
+@pytest.mark.parametrize("pinned", [True, False])
+def test_what_was_brought_serves_when_it_is_the_pinned_one(project: Tiny, tmp_path: Path, pinned: bool) -> None:
+    """Or it is made here in its place, and runs then."""
+    there = tiny(tmp_path / "there")
+    archive.export(there.build(), tmp_path / "file")
+    with project.cache.writing(lambda: None):
+        archive.bring(tmp_path / "file", project.cache, project.shipped.worker_images, Heard())
+    project.pin(images.digest(images.COMPONENT) if pinned else None)
+    pin, heard = load_pins(project.shipped.policies)["tiny"], Heard()
+    made = build.build(project.recipe, project.cache, project.shipped.worker_images, images.MEANS, heard, pin=pin)
+    assert (made.built_here, len(heard.steps)) == ((False, 0) if pinned else (True, 3))
+    assert pinned or heard.steps[0].endswith("no bytes are pinned for it: making it here")
+    assert find("tiny", project.cache, project.shipped, allowed=None).compiled
 
 
 def test_two_at_once_build_once(project: Tiny, tmp_path: Path) -> None:

@@ -1,10 +1,12 @@
 """The cache: what is read is checked, what is written appears whole."""
 
+import errno
 from pathlib import Path
 
 import pytest
 
 from engine.authoring.canonical import canonical
+from engine.errors import EngineError
 from engine.images import cache
 from engine.images.build import sound
 from engine.images.cache import Cache, Damaged, Entry
@@ -136,6 +138,17 @@ def test_putting_a_folder_replaces_what_was_there(tmp_path: Path) -> None:
         cache.put(made, tmp_path / "final")
     assert [(path.name, path.stat().st_mode & 0o777) for path in (tmp_path / "final").iterdir()] == [("new", 0o400)]
     assert [path.name for path in tmp_path.iterdir()] == ["final"]
+
+
+@pytest.mark.parametrize(
+    ("number", "mapped"),
+    [(errno.ENOSPC, True), (errno.EDQUOT, True), (errno.EROFS, True), (errno.EACCES, True), (errno.EPERM, True), (errno.EMFILE, False)],
+)
+def test_room_is_asked_for_where_room_would_help(tmp_path: Path, number: int, mapped: bool) -> None:
+    """Too many open files, say, are no fault of the folder's."""
+    with pytest.raises(EngineError if mapped else OSError) as caught, Cache(folder=tmp_path).writing(lambda: None):
+        raise OSError(number, "no")
+    assert ("make room" in str(caught.value)) is mapped
 
 
 def test_a_cache_that_cannot_be_made_says_so_with_the_ways_out(tmp_path: Path) -> None:

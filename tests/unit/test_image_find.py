@@ -1,11 +1,13 @@
 """The image that may run: found, checked and accepted, or refused with what to do."""
 
+import dataclasses
 import os
+import shutil
 from pathlib import Path
 
 import pytest
 
-from engine.images import archive
+from engine.images import archive, cache
 from engine.images.cache import Cache
 from engine.images.image import Image, find
 from tests import images
@@ -35,6 +37,7 @@ def test_the_pinned_image_is_found(project: Tiny) -> None:
     image = found(project)
     assert (image.name, image.digest, image.recipe) == ("tiny", images.digest(images.COMPONENT), project.recipe.digest)
     assert (image.python, sorted(image.modules), sorted(image.packages)) == ("3.14.0", ["json", "re"], [])
+    assert image.compiled is True
     with open(image.open_code().descriptor, "rb") as file:
         assert file.read() == images.COMPONENT
 
@@ -50,6 +53,7 @@ def test_what_was_never_built_is_missing(tmp_path: Path) -> None:
 def test_what_was_never_compiled_here_is_missing(project: Tiny) -> None:
     """Other settings, other code: nothing is compiled while an image is looked for."""
     project.write("worker_images/wasm/configuration.py", "x = 1\n")
+    assert found(project).compiled is False
     code, (line,) = refusal(found(project).open_code)
     assert (code, "stockade image build tiny" in line) == ("refused.image_missing", True)
 
@@ -91,12 +95,42 @@ def test_an_image_from_elsewhere_needs_its_bytes_pinned(project: Tiny, tmp_path:
     archive.export(found(project).entry, tmp_path / "file")
     there = Tiny(project.shipped, Cache(folder=tmp_path / "there"))
     with there.cache.writing(lambda: None):
-        archive.bring(tmp_path / "file", there.cache, Heard())
+        archive.bring(tmp_path / "file", there.cache, project.shipped.worker_images, Heard())
     assert refusal(found, there)[0] == "refused.image_unpinned"
     assert found(there, images.digest(images.COMPONENT)).entry.built_here is False
     project.pin(images.digest(images.COMPONENT))
     assert found(there).digest == images.digest(images.COMPONENT)
-    assert refusal(found(there).open_code)[0] == "refused.image_missing"
+    os.close(found(there).open_code().descriptor)  # compiled here when it was brought
+
+
+def brought(project: Tiny, recipe: str, modules: tuple[str, ...]) -> None:
+    """An image with the same bytes as the one that was built, as somebody else's file says of it."""
+    manifest = dataclasses.replace(cache.entry(project.cache, project.recipe.digest).manifest, recipe=recipe, modules=modules)
+    with cache.making(project.cache.images) as made:
+        (made / cache.COMPONENT).write_bytes(images.COMPONENT)
+        cache.write_record(made, manifest, built_here=False)
+        cache.put(made, project.cache.place(recipe))
+
+
+def test_what_was_built_here_counts_before_what_was_brought(project: Tiny) -> None:
+    """A manifest from elsewhere can say anything of the bytes that the policy names."""
+    for recipe in (f"sha256:{'0' * 64}", f"sha256:{'f' * 64}"):  # before and behind it, in the order of the folder
+        brought(project, recipe, ("ssl",))
+    image = found(project, images.digest(images.COMPONENT))
+    assert (image.recipe, image.entry.built_here) == (project.recipe.digest, True)
+
+
+@pytest.mark.parametrize(("modules", "taken"), [(("json", "re"), True), (("json", "re", "ssl"), False)])
+def test_two_that_were_brought_must_say_the_same(project: Tiny, modules: tuple[str, ...], taken: bool) -> None:
+    """Nothing says which of them is right; the control: where they agree, either serves."""
+    brought(project, f"sha256:{'0' * 64}", ("json", "re"))
+    brought(project, f"sha256:{'f' * 64}", modules)
+    shutil.rmtree(project.cache.place(project.recipe.digest))
+    if taken:
+        assert found(project, images.digest(images.COMPONENT)).modules == {"json", "re"}
+    else:
+        code, (line,) = refusal(found, project, images.digest(images.COMPONENT))
+        assert (code, "different things" in line) == ("refused.image_corrupt", True)
 
 
 def test_the_caller_closes_the_code(project: Tiny) -> None:

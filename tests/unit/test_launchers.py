@@ -1,16 +1,20 @@
-"""The launchers of published sources: started with a load, ended with the source, bounded in number. No process is started here."""
+"""The launchers of images and of published sources: found, started, ended with their source, few. No process is started here."""
 
 import os
+from collections.abc import Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import pytest
 
 from engine import launchers
-from engine.errors import HostError
+from engine.errors import EngineError, HostError
 from engine.images import publishing
+from engine.images.image import uncompiled
 from engine.images.publishing import Source
 from engine.launchers import Launchers
+from engine.outcome import error_for
 from engine.worker.launcher import Launcher
 
 SOURCE = Source(bundle="", entry="", layers={}, place=Path(), sites={})
@@ -30,6 +34,13 @@ class Running:
             raise HostError("engine_failed.not_clean", "it would not end")
 
 
+class Code:
+    """An open file that stands for compiled code."""
+
+    def __init__(self) -> None:
+        self.descriptor = os.open("/dev/null", os.O_RDONLY)
+
+
 class Stage:
     """What is found, and what was started."""
 
@@ -47,9 +58,6 @@ class Stage:
             digest = self.digest
 
             def open_code(self) -> Any:
-                class Code:
-                    descriptor = os.open("/dev/null", os.O_RDONLY)
-
                 return Code()
 
         return Found()
@@ -113,3 +121,97 @@ async def test_the_base_serves_when_its_launcher_does_not_start(stage: Stage) ->
     assert await stage.publish("a") is None
     stage.problem = None
     assert await stage.publish("a") == "a"
+
+
+class Built:
+    """Stands for an image that was found."""
+
+    def __init__(self, digest: str) -> None:
+        self.name, self.digest, self.compiled = "tiny", digest, True
+
+    def open_code(self) -> Any:
+        """Its code, while it is there."""
+        if not self.compiled:
+            raise uncompiled(self.name)
+        return Code()
+
+
+async def test_an_image_that_is_gone_is_looked_for_again(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+    """While its launcher runs it serves; then it is missing, and another one that is built serves at once, beside the old one's return."""
+    old: Any = Built("old")
+    new: Any = Built("new")
+    cache = [old]
+    monkeypatch.setattr(launchers, "find", lambda *_, **__: cache[0])
+    assert await found(stage) == "old"
+    await stage.launchers.start(old)
+    old.compiled = False
+    assert await found(stage) == "old"
+    stage.started[0].dead = True
+    assert await found(stage) == "refused.image_missing"
+    with pytest.raises(EngineError, match="not compiled"):
+        await stage.launchers.of(recipe("old"))
+    cache[0] = new
+    assert await found(stage) == "new"
+    await stage.launchers.of(recipe("new"))
+    old.compiled = True  # the same bytes again: who loaded it before is served
+    await stage.launchers.of(recipe("old"))
+    assert len(stage.started) == 3
+
+
+async def test_code_that_is_damaged_is_looked_for_again(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is there, and cannot be used: what was found is forgotten."""
+    old: Any = Built("old")
+    new: Any = Built("new")
+    cache = [old]
+    monkeypatch.setattr(launchers, "find", lambda *_, **__: cache[0])
+    monkeypatch.setattr(old, "open_code", damaged)
+    assert await found(stage) == "old"
+    cache[0] = new
+    assert await found(stage) == "old"
+    with pytest.raises(EngineError, match="changed"):
+        await stage.launchers.start(old)
+    assert await found(stage) == "new"
+
+
+async def test_an_image_that_nobody_found_is_an_error_to_read(stage: Stage) -> None:
+    """And no StopIteration in the midst of a task."""
+    with pytest.raises(EngineError, match="load the source again"):
+        await stage.launchers.of(recipe("never"))
+
+
+async def test_what_is_not_compiled_is_missing(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With the command; once it is compiled it is found."""
+    image: Any = Built("a")
+    image.compiled = False
+    monkeypatch.setattr(launchers, "find", lambda *_, **__: image)
+    assert await found(stage) == "refused.image_missing"
+    image.compiled = True
+    assert await found(stage) == "a"
+
+
+class Policied:
+    """What a policy says of images."""
+
+    image = "tiny"
+    images: Mapping[str, str] = MappingProxyType({})
+
+
+def recipe(digest: str) -> Any:
+    """What a jail is made by, as far as it is asked here."""
+
+    class Made:
+        wasm = digest
+
+    return Made()
+
+
+async def found(stage: Stage) -> str:
+    """The digest of the policy's image, or the code of what keeps it from running."""
+    policy: Any = Policied()
+    image = await stage.launchers.image(policy)
+    return image.code if isinstance(image, EngineError) else image.digest
+
+
+def damaged() -> Any:
+    """What opening damaged code raises."""
+    raise error_for("refused.image_corrupt", "the code was changed")

@@ -223,5 +223,5 @@ def test_it_is_not_brought_from_elsewhere(project: Tiny, tmp_path: Path) -> None
     archive.export(entry, file)
     elsewhere = tiny(tmp_path / "elsewhere")
     with elsewhere.cache.writing(lambda: None):
-        code, (line,) = refusal(archive.bring, file, elsewhere.cache, Heard())
+        code, (line,) = refusal(archive.bring, file, elsewhere.cache, elsewhere.shipped.worker_images, Heard())
     assert (code, "the image of one source" in line) == ("refused.request", True)

@@ -46,6 +46,7 @@ def told(guest: wasm_guest.Guest, text: str) -> object:
         ("HERE.with_name('w.csv').read_bytes()[:3].decode()", "a,b"),
         ("io.open(b'/bundle/pkg/sub/deep.bin', 'rb').read().hex()", "00ff"),
         ("open('/bundle/w.csv', 'rb', 0).readinto(bytearray(5))", 5),
+        ("io.FileIO('/bundle/pkg/data.txt').read().decode()", "hello"),
         ("[f := open('/bundle/w.csv', 'rb'), f.seek(-3, 2), f.read().hex(), f.tell()][1:]", [6, "c3a90a", 9]),
         ("[open('/bundle/w.csv').mode, open('/bundle/w.csv').name]", ["r", "/bundle/w.csv"]),
         ("sorted(os.listdir('/bundle'))", ["pkg", "tools.py", "w.csv", "z.zip"]),
@@ -88,6 +89,14 @@ def test_reading(guest: wasm_guest.Guest, text: str, value: object) -> None:
         "os.utime('/bundle/w.csv')",
         "os.symlink('/x', '/bundle/new')",
         "os.open('/bundle/w.csv', os.O_RDWR)",
+        "os.open('/bundle/w.csv', os.O_WRONLY)",
+        "io.FileIO('/bundle/w.csv', 'r+')",
+        "open('new', 'w')",
+        "open('/tmp/new', 'xb')",
+        "io.FileIO('/new', 'a')",
+        "os.open('/new', os.O_WRONLY | os.O_CREAT)",
+        "os.mkdir('/new')",
+        "pathlib.Path('/new').write_text('')",
         "shutil.copy('/bundle/w.csv', '/bundle/new')",
     ],
 )
@@ -105,7 +114,13 @@ def test_writing(guest: wasm_guest.Guest, text: str) -> None:
         ("open('/guest/guest/main.py')", ABSENT),
         ("os.listdir('/')", ABSENT),
         ("os.stat('/bundlex')", ABSENT),
-        ("open('/new', 'w')", ABSENT),
+        ("open('/new', 'r+')", ABSENT),
+        ("io.FileIO('/none')", ABSENT),
+        ("os.open('/none', os.O_RDONLY)", ABSENT),
+        ("os.open('/bundle/none', os.O_RDONLY)", ABSENT),
+        ("os.open('/bundle/w.csv', os.O_RDONLY)", ["OSError", "Not supported"]),
+        ("os.chdir('/bundle')", ABSENT),
+        ("open('/new', 'wq')", ["ValueError", "invalid mode: 'wq'"]),
         ("open('/bundle')", ["IsADirectoryError", "Is a directory"]),
         ("open('/bundle/w.csv/x')", ["NotADirectoryError", "Not a directory"]),
         ("os.listdir('/bundle/w.csv')", ["NotADirectoryError", "Not a directory"]),
@@ -117,3 +132,10 @@ def test_writing(guest: wasm_guest.Guest, text: str) -> None:
 def test_what_is_not_there(guest: wasm_guest.Guest, text: str, value: object) -> None:
     """There is no file system but what was staged."""
     assert told(guest, text) == value
+
+
+@pytest.mark.parametrize(("zone", "name"), [("UTC", "UTC"), ("Europe/Berlin", "CEST")])
+def test_time_zones(guest: wasm_guest.Guest, zone: str, name: str) -> None:
+    """They are found by their names."""
+    moment = f"__import__('datetime').datetime(2024, 7, 1, tzinfo=__import__('zoneinfo').ZoneInfo({zone!r}))"
+    assert told(guest, f"{moment}.tzname()") == name

@@ -1,8 +1,12 @@
 """The guest's program behind the two functions of its host: frames, ends, sizes."""
 
+import contextlib
+
 import pytest
 
 from engine.wire import messages
+from guest import wire
+from python_wasm import link
 from tests import wasm_guest
 
 SOURCE = {
@@ -40,6 +44,42 @@ def test_a_life_is_ready_and_one_answer(guest: wasm_guest.Guest) -> None:
 def test_a_megabyte_goes_in_and_out(guest: wasm_guest.Guest, text: str) -> None:
     """Whole, whatever its characters are."""
     assert guest.call(SOURCE, "echo", {"text": text}).last == messages.Result(value=text)
+
+
+def test_a_long_frame_crosses_in_pieces(guest: wasm_guest.Guest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """None is longer than its bound, and together they are the frame."""
+    sizes: list[int] = []
+    take = guest._emit
+
+    def emit(kind: int, data: str) -> None:
+        sizes.append(len(data))
+        take(kind, data)
+
+    monkeypatch.setattr(guest, "_emit", emit)
+    assert run(guest, "value = 'é' * 1_500_000").last == messages.Result(value="é" * 1_500_000)
+    assert (max(sizes), sum(sizes) > 3_000_000) == (1 << 20, True)
+
+
+@pytest.mark.parametrize(("failing", "after"), [(1, ["told"]), (2, [])])
+def test_nothing_follows_a_part_of_a_frame(failing: int, after: list[str]) -> None:
+    """Where memory runs out behind the first piece the channel is as good as closed; before it there is still an answer."""
+    taken: list[str] = []
+    calls = iter(range(1, 9))
+
+    def emit(kind: int, data: str) -> None:
+        if next(calls) == failing:
+            raise MemoryError
+        taken.append(data)
+
+    to_host = link.HostLink(wire.Codec(), emit, lambda request: "")
+    with pytest.raises(MemoryError):
+        to_host.send(wire.RESULT, ["x" * (3 << 20)])
+    before = len(taken)
+    with contextlib.suppress(link.Gone):
+        to_host.send(wire.RESULT, ["told"])
+    with contextlib.suppress(link.Gone):
+        to_host.send_last_words()
+    assert [text[-4:] for text in taken[before:]][:1] == after
 
 
 def test_a_description_has_the_digest_that_ready_proves(guest: wasm_guest.Guest) -> None:

@@ -29,7 +29,7 @@ from enter.runtime import Runtime, look_ahead
 _CONTROL = 3
 _ORDER_BYTES = 1 << 20
 _QUIET_MS = 10  # without an order, before the next jail is made ahead: what got the last one has the processor to itself for that long
-_END_SECONDS = 2.0  # for jails that were sent a SIGKILL to be gone, a thousand times what one takes
+_END_SECONDS = 5.0  # for jails that were sent a SIGKILL to be gone, a thousand times what one takes
 
 
 class Jail:

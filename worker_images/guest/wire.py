@@ -193,7 +193,7 @@ def _step(key: Any) -> str:
     return f".{key}" if key.isidentifier() and key.isascii() and len(key) <= 60 else f"[{key[:60]!a}]"
 
 
-def _encode(message: list[Any]) -> bytes:
+def _encode(message: list[Any]) -> bytearray:
     """The shortest msgpack form of a checked value."""
     out = bytearray()
     open_containers: list[Iterator[Any]] = [iter((message,))]
@@ -222,7 +222,7 @@ def _encode(message: list[Any]) -> bytes:
                 raise ValueError(f"a value of type {kind.__name__} came in while the message was written")
         else:
             open_containers.pop()
-    return bytes(out)
+    return out  # no copy: a long one would be felt in a guest of little memory
 
 
 def _head(size: int, short: int, below: int, longer: bytes) -> bytes:

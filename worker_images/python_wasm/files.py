@@ -1,10 +1,12 @@
 """Read-only files in memory: what was staged and what the image bundles, where a native jail shows it.
 
-Its job: answer ``open``, ``stat``, ``listdir``, ``scandir`` and their like below the roots; refuse to write there.
-Not its job: any other path (the world's own answer: there is none), importing (the interpreter's finders do, through this).
+Its job: answer ``open``, ``stat``, ``listdir``, ``scandir`` and their like below the roots; refuse to write anywhere.
+Not its job: reading any other path (the world's own answer: there is none), importing (the interpreter's finders do, through this).
 Laws:
-1. A staged file reads the same as in a native jail, by every way that ``os``, ``io`` and ``pathlib`` have (tests/wasm/test_files.py).
-2. Nothing below the roots can be written, made or removed: EROFS, as a read-only file system says (tests/wasm/test_files.py).
+1. A staged file reads the same as in a native jail by every way of ``os``, ``io`` and ``pathlib`` that names it: none has a number, so
+   ``os.open`` says ENOTSUP, and no folder can be the current one (tests/wasm/test_files.py).
+2. Nothing below the roots can be written, made or removed, and nothing made anywhere: EROFS, as a read-only file system says
+   (tests/wasm/test_files.py).
 3. A path is judged as it is written: ``..`` leads nowhere but to another of these roots (tests/wasm/test_files.py).
 """
 
@@ -16,6 +18,7 @@ import posix
 import stat
 import sys
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 Content = str | bytes  # a str holds one byte a character
@@ -24,6 +27,7 @@ _ROOTS = ("/bundle", "/layers", "/packages", "/usr/share/zoneinfo")
 _WHEN = 315_532_800  # 1980-01-01, the first day that a ZIP file can name
 _FILES: dict[str, Content] = {}
 _FOLDERS: dict[str, list[str]] = {}
+_MAKES = frozenset("wax")  # the modes that make a file where there is none
 _WRITERS = ("mkdir", "rmdir", "unlink", "remove", "rename", "replace", "link", "symlink", "utime", "truncate", "chmod")
 
 Function = Callable[..., Any]
@@ -79,6 +83,17 @@ def _inside(path: Any) -> str | None:
 
 def _problem(number: int, path: Any) -> OSError:
     return OSError(number, os.strerror(number), path)
+
+
+@contextmanager
+def _unmade(path: Any, makes: bool) -> Iterator[None]:
+    """Where something was to be made and the world says that there is nothing: that it cannot be."""
+    try:
+        yield
+    except FileNotFoundError:
+        if not makes or not path:
+            raise
+        raise _problem(errno.EROFS, path) from None
 
 
 def _content(inside: str, path: Any) -> bytes:
@@ -151,7 +166,8 @@ def _open(original: Function) -> Function:
     ) -> Any:
         inside = _inside(file) if opener is None else None
         if inside is None:
-            return original(file, mode, buffering, encoding, errors, newline, closefd, opener)
+            with _unmade(file, isinstance(mode, str) and bool(set(mode) & _MAKES)):
+                return original(file, mode, buffering, encoding, errors, newline, closefd, opener)
         if isinstance(mode, str) and set(mode) & set("wax+"):
             raise _problem(errno.EROFS if inside not in _FOLDERS else errno.EISDIR, file)
         if mode not in ("r", "rt", "tr", "rb", "br"):
@@ -170,6 +186,21 @@ def _open(original: Function) -> Function:
         return text
 
     return open
+
+
+def _file_io(original: Any) -> Any:
+    class FileIO(original):  # type: ignore[misc]  # whatever class stands there
+        def __new__(cls, file: Any, mode: str = "r", closefd: bool = True, opener: Any = None) -> Any:
+            if opener is not None or _inside(file) is None:
+                return super().__new__(cls, file, mode, closefd, opener)
+            return open(file, mode if "b" in mode else f"{mode}b", 0)
+
+        def __init__(self, file: Any, mode: str = "r", closefd: bool = True, opener: Any = None) -> None:
+            with _unmade(file, bool(set(mode) & _MAKES)):
+                super().__init__(file, mode, closefd, opener)
+
+    FileIO.__module__, FileIO.__qualname__ = original.__module__, original.__qualname__
+    return FileIO
 
 
 def _open_code(original: Function) -> Function:
@@ -322,9 +353,10 @@ def _os_open(original: Function) -> Function:
     def open(path: Any, flags: int, mode: int = 0o777, **more: Any) -> int:
         inside = _inside(path)
         if inside is None:
-            number: int = original(path, flags, mode, **more)
+            with _unmade(path, bool(flags & os.O_CREAT)):
+                number: int = original(path, flags, mode, **more)
             return number
-        if flags & (os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC):
+        if flags & (os.O_WRONLY | os.O_CREAT | os.O_TRUNC):  # O_RDWR holds O_WRONLY's bit, and O_RDONLY's, which is none elsewhere
             raise _problem(errno.EROFS, path)
         _status(inside, path)
         raise _problem(errno.ENOTSUP, path)  # a file of memory has no number
@@ -337,7 +369,8 @@ def _writer(original: Function) -> Function:
         for one in (path, *more[:1]):
             if isinstance(one, str | bytes | os.PathLike) and _inside(one) is not None:
                 raise _problem(errno.EROFS, one)
-        return original(path, *more, **named)
+        with _unmade(path, original.__name__ == "mkdir"):
+            return original(path, *more, **named)
 
     refuse.__name__ = original.__name__
     return refuse
@@ -354,6 +387,7 @@ def put_in_front() -> None:
 
     replace(builtins, "open", _open)
     replace(io, "open_code", _open_code)
+    replace(io, "FileIO", _file_io)
     makers = {"stat": _stat, "lstat": _lstat, "listdir": _listdir, "scandir": _scandir, "access": _access}
     for name, make in {**makers, "readlink": _readlink, "open": _os_open, **dict.fromkeys(_WRITERS, _writer)}.items():
         replace(posix, name, make)

@@ -5,6 +5,7 @@ Not its job: what frames mean (``guest/main.py``), their bytes (``guest/wire.py`
 Laws:
 1. What the host reads is what a native worker would have written (tests/wasm/test_guest.py).
 2. A channel that is closed ends the guest's program (tests/wasm/test_guest.py).
+3. However long a frame is, no more than ``PIECE`` of it crosses at once, and nothing follows one that broke off (tests/wasm/test_guest.py).
 """
 
 from collections.abc import Callable
@@ -13,6 +14,7 @@ from typing import Any
 from guest import main, wire
 
 FRAME = 3
+PIECE = 1 << 20  # bytes that cross the boundary at once: the host copies each, and refuses a frame by the length in its first
 _NEXT, _POLL = "next", "poll"
 _LAST_WORDS = main.LAST_WORDS.decode("latin-1")
 
@@ -29,13 +31,19 @@ class HostLink:
         self._gone = False
 
     def send(self, number: int, fields: list[Any]) -> None:
-        """Hand over one whole frame. Raises ValueError when the fields are not plain data, Gone when the channel is closed."""
+        """Hand over one whole frame, in pieces. Raises ValueError when the fields are not plain data, Gone when the channel is closed."""
         if self._gone:
             raise Gone
-        self._emit(FRAME, self._codec.pack(number, fields).decode("latin-1"))
+        frame = memoryview(self._codec.pack(number, fields))
+        for at in range(0, len(frame), PIECE):
+            self._emit(FRAME, str(frame[at : at + PIECE], "latin-1"))
+            self._gone = True  # should memory run out now: nothing can be said behind a part of a frame
+        self._gone = False
 
     def send_last_words(self) -> None:
-        """Say that memory ran out, when there is none left to say it with."""
+        """Say that memory ran out, when there is none left to say it with. Raises Gone when the channel is closed."""
+        if self._gone:
+            raise Gone
         self._emit(FRAME, _LAST_WORDS)
 
     def receive(self, *, wait: bool) -> tuple[int, list[Any]] | None:

@@ -5,11 +5,11 @@ Not its job: choosing and checking them (whoever builds the image).
 Laws:
 1. They come behind the bundle and its layers: a tool's own module of that name wins (tests/wasm/test_prepared.py).
 2. Their data files and what is said of their distributions are read as usual (tests/wasm/test_prepared.py).
+3. Time zones are found by their names (tests/wasm/test_files.py).
 """
 
 import os
 import sys
-import zoneinfo
 from collections.abc import Iterator
 
 from guest import loader
@@ -35,6 +35,8 @@ def bundle(folder: str) -> None:
 
 def zones(folder: str) -> None:
     """Show the time zones that lie in the folder where a native jail has those of its host."""
+    import zoneinfo  # not above: when it is imported it takes the ``open`` there is, for good
+
     found: dict[str, bytes] = {}
     for path in _files(folder):
         with open(path, "rb") as file:

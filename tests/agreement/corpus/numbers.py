@@ -10,6 +10,7 @@ import itertools
 import math
 import random
 import statistics
+import zoneinfo
 from typing import Any
 
 from engine import tool
@@ -151,6 +152,14 @@ def moment(text: str) -> list[str]:
         read.astimezone(there).tzname() or "",
         str(read.utctimetuple().tm_yday),
     ]
+
+
+@tool(effect="read")
+def zoned(text: str, zones: list[str]) -> list[str]:
+    """A moment in the zones of these names."""
+    read = datetime.datetime.fromisoformat(text)
+    there = [read.astimezone(zoneinfo.ZoneInfo(zone)) for zone in zones]
+    return [f"{one.isoformat()} {one.tzname()} {one.dst()}" for one in there]
 
 
 @tool(effect="read")
