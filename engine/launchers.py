@@ -7,7 +7,8 @@ Laws:
 2. An image is looked at and hashed once for each launcher of it; what was hashed is what is loaded (tests/contract/test_wasm.py).
 3. The launcher of a published source goes with the source; at most ``_PUBLISHED`` sources have one (tests/unit/test_launchers.py).
 4. One that starts or ends keeps nobody from another one (tests/unit/test_launchers_turns.py).
-5. After ``close`` none runs and none is started, whoever waits for one (tests/unit/test_launchers_turns.py).
+5. An image whose code is gone is looked for again by the next load; what was found once stays known (tests/unit/test_launchers.py).
+6. After ``close`` none runs and none is started, whoever waits for one (tests/unit/test_launchers_turns.py).
 """
 
 import os
@@ -19,7 +20,7 @@ import trio
 from engine.errors import EngineError
 from engine.images import publishing
 from engine.images.cache import Cache, default_folder
-from engine.images.image import Image, Shipped, find
+from engine.images.image import Image, Shipped, find, uncompiled
 from engine.outcome import error_for
 from engine.places import data_dir
 from engine.policy.model import Policy
@@ -39,7 +40,8 @@ class Launchers:
         self._shipped = Shipped(worker_images=images, engine=engine, policies=data_dir("policies"))
         self._running: dict[str, Launcher] = {}
         self._found: dict[tuple[str, str | None], Image] = {}
-        self._published: dict[str, Image] = {}  # by digest
+        self._images: dict[str, Image] = {}  # by digest, all that were found: a call may ask for one that no load finds any more
+        self._published: set[str] = set()  # those of one source each
         self._wanted: Collection[str] = ()  # of those
         self._turns: dict[str, trio.Lock] = {}  # as those that run
         self._closed = False
@@ -66,19 +68,36 @@ class Launchers:
     async def image(self, policy: Policy) -> Image | EngineError:
         """The image of a policy, or why there is none that may run."""
         key = (policy.image, policy.images.get(policy.image))
-        if key not in self._found:
-            try:
-                self._found[key] = await trio.to_thread.run_sync(lambda: find(key[0], self._cache, self._shipped, allowed=key[1]))
-            except EngineError as error:
-                return error  # somebody may build it meanwhile
-        return self._found[key]
+        known = self._found.get(key)
+        if known is not None and self._runs(known.digest):
+            return known
+        try:
+            found = await trio.to_thread.run_sync(self._looked_for, key, known)
+        except EngineError as error:
+            self._found.pop(key, None)
+            return error  # somebody may build it meanwhile
+        self._found[key] = self._images[found.digest] = found
+        return found
+
+    def _looked_for(self, key: tuple[str, str | None], known: Image | None) -> Image:
+        if known is not None and known.compiled:
+            return known
+        found = find(key[0], self._cache, self._shipped, allowed=key[1])
+        if not found.compiled:
+            raise uncompiled(found.name)
+        return found
+
+    async def start(self, image: Image) -> None:
+        """Let the launcher of that image run, found before by ``image``. Raises HostError, or what keeps its code from being used."""
+        await self._launcher(image.digest)
 
     async def published(self, base: Image, source: publishing.Source) -> str | None:
         """The digest of the image to run in the base's place, where one was published for just this source; its launcher runs then."""
         found = await trio.to_thread.run_sync(publishing.find, source, base, self._cache)
         if found is None or (found.digest not in self._wanted and len(self._wanted) >= _PUBLISHED):
             return None
-        self._published[found.digest] = found
+        self._images[found.digest] = found
+        self._published.add(found.digest)
         try:
             await self._launcher(found.digest)  # now, because it takes as long as many calls
         except EngineError:
@@ -88,10 +107,14 @@ class Launchers:
     async def keep(self, wanted: Collection[str]) -> None:
         """End the launchers of published sources whose image's digest is none of these. Raises HostError when one would not end."""
         self._wanted = {digest for digest in wanted if digest in self._published}
-        for digest in self._running.keys() & self._published.keys() - self._wanted:
+        for digest in self._running.keys() & self._published - self._wanted:
             async with self._turn(digest):
                 if digest in self._running and digest not in self._wanted:
                     await self._running.pop(digest).close()
+
+    def _runs(self, digest: str) -> bool:
+        launcher = self._running.get(digest)
+        return launcher is not None and not launcher.dead
 
     async def _launcher(self, digest: str) -> Launcher:
         async with self._turn(digest):
@@ -111,9 +134,14 @@ class Launchers:
     async def _started(self, digest: str) -> Launcher:
         if digest == _NATIVE:
             return await Launcher.start(NATIVE)
-        known = (*self._found.values(), *self._published.values())
-        image = next(image for image in known if image.digest == digest)
-        code = await trio.to_thread.run_sync(image.open_code)
+        image = self._images.get(digest)
+        if image is None:
+            raise error_for("refused.image_missing", f"the image {digest} is not known here: load the source again")
+        try:
+            code = await trio.to_thread.run_sync(image.open_code)
+        except EngineError:
+            self._found = {key: found for key, found in self._found.items() if found.digest != digest}  # the next load looks again
+            raise
         try:
             return await Launcher.start(wasm_program(code.descriptor))
         finally:

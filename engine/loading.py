@@ -4,7 +4,9 @@ Its job: parse and close the graph, find the layers, publish the bundle, have a 
 Not its job: calls (``call.py``), which tools are loaded already (``host.py``).
 Laws:
 1. The host never imports the source (tests/security/test_promise_outside.py).
-2. What was read by parsing and what the imported declaration says must be equal, or the source is refused (tests/contract/test_loading.py).
+2. With nobody asking for a kind, an image that cannot start on this host leaves the source to the native kind, which says so
+   (tests/contract/test_wasm.py).
+3. What was read by parsing and what the imported declaration says must be equal, or the source is refused (tests/contract/test_loading.py).
 """
 
 import dataclasses
@@ -63,6 +65,7 @@ class Parsed:
             freshness=self.policy.freshness,
             folders=tuple(sorted(self.policy.grants.folders)),
             memory_bytes=self.policy.limits.memory_bytes,
+            clock_ms=self.policy.clock_ms,
         )
 
     @property
@@ -119,8 +122,7 @@ class Loading:
         choice, image = await self._chosen(parsed, asked)
         held = image.modules | image.packages if image else frozenset[str]()
         python = image.python if image else launcher.facts.python
-        if lines := graph.unmet(parsed.closed, parsed.modules, held):
-            raise error_for("refused.source_import", *lines)
+        _require_met(parsed, held)
         for layer in parsed.layers:
             layers.check_python(layer, python)
         made = await trio.to_thread.run_sync(bundle.publish, parsed.closed, self._stores.stage)
@@ -145,13 +147,21 @@ class Loading:
         """The kind of worker, and the image when it is wasm."""
         if Kind.NATIVE in asked.values():
             return choose(asked, parsed.needs, ""), None
-        found = await self._launchers.image(parsed.policy)
-        if not isinstance(found, EngineError):
+        try:
+            found = await self._launchers.image(parsed.policy)
+            if isinstance(found, EngineError):
+                raise found
+            if Kind.WASM in asked.values():
+                _require_met(parsed, found.modules | found.packages)
             choice = choose(asked, parsed.needs, found)
-            return choice, found if choice.kind is Kind.WASM else None
-        if Kind.WASM in asked.values():
-            raise found
-        return choose(asked, parsed.needs, found.lines[0]), None
+            if choice.kind is not Kind.WASM:
+                return choice, None
+            await self._launchers.start(found)  # what cannot start on this host serves nobody
+        except EngineError as error:
+            if Kind.WASM in asked.values() or not error.code.startswith("refused."):  # the engine's end chooses no kind
+                raise
+            return choose(asked, parsed.needs, error.lines[0]), None
+        return choice, found
 
     async def _published(self, staged: Loaded) -> str | None:
         """The image to run in place of the one that it is described in, where one was published for it."""
@@ -190,6 +200,12 @@ def source_of(made: bundle.Bundle, held: Sequence[layers.Layer]) -> Source:
         place=made.source,
         sites={layer.name: layer.site for layer in held},
     )
+
+
+def _require_met(parsed: Parsed, held: frozenset[str]) -> None:
+    """Refuse a source that imports what is nowhere, with the line that does. ``held`` is what an image has beyond the standard library."""
+    if lines := graph.unmet(parsed.closed, parsed.modules, held):
+        raise error_for("refused.source_import", *lines)
 
 
 def _kind_of(declarations: Sequence[Declaration]) -> Kind:

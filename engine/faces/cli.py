@@ -113,7 +113,7 @@ def explain(source: str, tool: str, arguments: str | None, static: bool, as_json
 
 
 @cli.command()
-@_shared("policy", "state")
+@_shared("policy", "images", "state")
 def doctor(as_json: bool, debug: bool, **options: Any) -> int:
     """Try every protection on this host, alone and in a jail; exit code 5 when the policy's cannot hold."""
     from engine.faces import interrupt

@@ -6,6 +6,7 @@ Laws:
 1. When no jail can be started, the tables still say which protection is missing and what to do (tests/e2e/test_cli_doctor.py).
 2. An attempt that is missing from the jail's report counts as one that got through (tests/e2e/test_cli_doctor.py).
 3. What reaches outside is looked for from outside, not taken from the report (tests/e2e/test_cli_doctor.py).
+4. Without WebAssembly workers a policy still holds: the native kind serves (tests/e2e/test_cli_doctor.py).
 """
 
 import dataclasses
@@ -16,11 +17,14 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
+import trio
+
 from engine.errors import EngineError
 from engine.faces import leftovers
 from engine.faces.printing import Answer, Printer, table
 from engine.faces.run import Wanted
 from engine.host import Engine
+from engine.launchers import Launchers
 from engine.outcome import Outcome, error_for
 from engine.places import data_dir
 from engine.policy.load import load_policy
@@ -69,7 +73,7 @@ _REMEDIES: Mapping[str, str] = MappingProxyType(
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Line:
-    """One thing that was tried: ``verdict`` is held, missing, extra (there, not needed) or absent (neither)."""
+    """One thing that was tried: ``verdict`` is held, missing, extra (there, not needed) or absent (neither); ok for a kind of worker."""
 
     name: str
     verdict: str
@@ -87,6 +91,8 @@ async def doctor(printer: Printer, wanted: Wanted) -> Answer:
     left = [*leftovers.orphans(), *(f"cgroup {path}" for path in leftovers.orphaned_cgroups())]
     printer.note("trying each protection by itself ...")
     protections = await _protections(policy, wanted)
+    printer.note("starting WebAssembly's launcher ...")
+    wasm = await _wasm(policy, wanted)
     printer.note("attacking a jail from inside ...")
     launchers: list[int] = []
     try:
@@ -95,7 +101,7 @@ async def doctor(printer: Printer, wanted: Wanted) -> Answer:
         inside = [_line("start a jail", held=False, text="; ".join(error.lines))]
     still = [*leftovers.processes_of(os.getpid()), *(path for launcher in launchers for path in leftovers.cgroups_of(launcher))]
     ending = _line("leave something behind", held=not still, text="; ".join(still) or "no process, no cgroup")
-    return _answer(policy, protections, [*inside, ending], left)
+    return _answer(policy, protections, [*inside, ending], wasm, left)
 
 
 async def _protections(policy: Policy, wanted: Wanted) -> list[Line]:
@@ -111,6 +117,24 @@ async def _protections(policy: Policy, wanted: Wanted) -> list[Line]:
         await launcher.close()
         if state is not None:
             state.close()
+
+
+async def _wasm(policy: Policy, wanted: Wanted) -> Line:
+    """Whether WebAssembly workers can serve: the policy's image is there, may run and is compiled here, and its launcher starts."""
+    launchers = Launchers(None if wanted.image_dir is None else Path(wanted.image_dir))
+    try:
+        image = await launchers.image(policy)
+        if isinstance(image, EngineError):
+            raise image
+        await launchers.start(image)
+        await launchers.close()
+    except EngineError as error:
+        return Line(name="wasm", verdict="absent", text="; ".join(error.lines), needed=0)
+    finally:
+        with trio.CancelScope(shield=True):
+            await launchers.close()
+    text = f"image {image.name} {image.digest[7:19]} may run and is compiled for this machine; its launcher starts"
+    return Line(name="wasm", verdict="ok", text=text, needed=0, found=1)
 
 
 def _judged(policy: Policy, found: Found) -> Line:
@@ -167,13 +191,14 @@ def _line(name: str, *, held: bool, text: str) -> Line:
     return Line(name=name, verdict="held" if held else "missing", text=text, found=int(held))
 
 
-def _answer(policy: Policy, protections: Sequence[Line], inside: Sequence[Line], left: Sequence[str]) -> Answer:
+def _answer(policy: Policy, protections: Sequence[Line], inside: Sequence[Line], wasm: Line, left: Sequence[str]) -> Answer:
     failed = [line for line in (*protections, *inside) if line.verdict == "missing"]
     holds = f"this host holds what policy {policy.name} needs" if not failed else f"this host does not hold what policy {policy.name} needs"
     text = "\n\n".join(
         [
             table(("protection", "needed", "found", "verdict", "what was seen"), [_cells(line) for line in protections]),
             table(("from inside a jail", "verdict", "what happened"), [(line.name, line.verdict, line.text) for line in inside]),
+            table(("kind of worker", "verdict", "what was seen"), [(wasm.name, wasm.verdict, wasm.text)]),
             "left by earlier engines: " + ("; ".join(left) or "nothing"),
             *_remedies(protections),
             holds,
@@ -184,6 +209,7 @@ def _answer(policy: Policy, protections: Sequence[Line], inside: Sequence[Line],
         "holds": not failed,
         "protections": [dataclasses.asdict(line) for line in protections],
         "inside": [dataclasses.asdict(line) for line in inside],
+        "wasm": dataclasses.asdict(wasm),
         "left": list(left),
     }
     if not failed:

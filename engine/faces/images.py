@@ -16,11 +16,11 @@ from typing import Any
 
 from engine.errors import one_line
 from engine.faces.printing import Answer, Printer, table
-from engine.images import archive, compiling, keeping, recipe
+from engine.images import archive, compiling, keeping, pins, recipe
 from engine.images import build as building
 from engine.images.builder import Means
-from engine.images.cache import Cache, Damaged, Entry, default_folder
-from engine.images.image import Shipped
+from engine.images.cache import Cache, Entry, default_folder
+from engine.images.image import Shipped, current, missing
 from engine.images.keeping import Row
 from engine.outcome import error_for
 from engine.places import data_dir
@@ -79,10 +79,11 @@ def build(printer: Printer, name: str | None, image_dir: str | None, python: str
     """Build the image of that name, or all of them. Raises refused.image_build, refused.storage."""
     ours, images, steps = shipped(), cache_at(image_dir), Steps(printer)
     means = Means(environment=environment, interpreter=None if python is None else Path(python))
-    made: list[Entry] = []
+    locked, made = pins.load_pins(ours.policies), list[Entry]()
     try:
         for one in [name] if name else recipe.names(ours.worker_images):
-            made.append(building.build(recipe.read(one, ours.worker_images, ours.engine), images, ours.worker_images, means, steps))
+            wanted = recipe.read(one, ours.worker_images, ours.engine)
+            made.append(building.build(wanted, images, ours.worker_images, means, steps, pin=locked.get(one)))
     finally:
         steps.end()
     return Answer(value=[_entry_data(entry) for entry in made], text="\n".join(_entry_text(entry) for entry in made))
@@ -93,7 +94,7 @@ def show(image_dir: str | None) -> Answer:
     found = keeping.rows(cache_at(image_dir), shipped())
     lines = [
         (
-            _called(row) + ("" if row.current else " (of another version)"),
+            _called(row) + _remarks(row),
             row.entry.component[7:19] if row.entry else "-",
             row.recipe[7:19],
             "yes" if row.pinned else "no",
@@ -116,23 +117,17 @@ def verify(name: str | None, image_dir: str | None) -> Answer:
     if name is not None:
         recipe.read(name, ours.worker_images, ours.engine)  # an unknown name refuses
         if chosen[0].problem == "not built":
-            raise error_for("refused.image_missing", f"image {name} is not there: `stockade image build {name}`")
-    if wrong := [f"image {_called(row) or row.recipe}: {line}" for row in chosen for line in keeping.problems(row, images, ours)]:
+            raise missing(name)
+    if wrong := [f"image {_exactly(row)}: {line}" for row in chosen for line in keeping.problems(row, images, ours)]:
         raise error_for("refused.image_corrupt", *wrong)
-    text = "\n".join(f"{_called(row)}: every file is as it was made" for row in chosen) or "no images"
+    text = "\n".join(f"{_exactly(row)}: every file is as it was made" for row in chosen) or "no images"
     return Answer(value=[_row_data(row) for row in chosen], text=text)
 
 
 def export(name: str, file: str, image_dir: str | None) -> Answer:
     """Write an image that may run to one file. Raises refused.image_missing, refused.image_corrupt, refused.storage."""
     ours, images = shipped(), cache_at(image_dir)
-    wanted = recipe.read(name, ours.worker_images, ours.engine)
-    try:
-        entry = building.sound(images, wanted.digest)
-    except FileNotFoundError:
-        raise error_for("refused.image_missing", f"image {name} is not there: `stockade image build {name}`") from None
-    except Damaged as damage:
-        raise error_for("refused.image_corrupt", f"image {name}: {damage}") from None
+    entry = current(name, images, ours)
     size = archive.export(entry, Path(file))
     text = f"{_entry_text(entry)}\n{file}: {size / (1 << 20):.1f} MiB; bring it in with `stockade image import`"
     return Answer(value={**_entry_data(entry), "file": file, "bytes": size}, text=text)
@@ -143,8 +138,7 @@ def bring(printer: Printer, file: str, image_dir: str | None) -> Answer:
     ours, images, steps = shipped(), cache_at(image_dir), Steps(printer)
     try:
         with images.writing(lambda: steps.step("another process is at work on the images: waiting for it")):
-            entry = archive.bring(Path(file), images, steps)
-            compiling.compile_here(entry, ours.worker_images, steps)
+            entry = archive.bring(Path(file), images, ours.worker_images, steps)
     finally:
         steps.end()
     row = next(row for row in keeping.rows(images, ours) if row.recipe == entry.manifest.recipe)
@@ -180,6 +174,17 @@ def _entry_data(entry: Entry) -> dict[str, Any]:
 
 def _called(row: Row) -> str:
     return row.name if row.published is None else f"{row.name} for {one_line(row.published.entry)} {row.published.bundle[7:19]}"
+
+
+def _exactly(row: Row) -> str:
+    """With the digest: several images of one name may lie here."""
+    return f"{_called(row)} {row.entry.component[7:19]}" if row.entry else row.name or row.recipe
+
+
+def _remarks(row: Row) -> str:
+    remarks = [] if row.current else ["of another version"]
+    remarks += ["brought from elsewhere"] if row.entry and not row.entry.built_here else []
+    return f" ({', '.join(remarks)})" if remarks else ""
 
 
 def _row_data(row: Row) -> dict[str, Any]:

@@ -1,10 +1,10 @@
 """Images as single files, to bring them where nothing can be fetched: a tar with the manifest first, then the component.
 
 Its job: writing such a file, and reading one that anybody may have made.
-Not its job: whether an image that was brought may run (``pins.py``), its native code: none is in the file, and none would be read.
+Not its job: whether an image that was brought may run (``pins.py``); native code in the file: there is none, and none would be read.
 Laws:
 1. A file that is not byte for byte as we write one refuses: no links, no paths, no other members (tests/security/test_image_archives.py).
-2. An image appears when its digest was checked, and not before (tests/security/test_image_archives.py).
+2. An image appears when its digest was checked and it could be compiled here, and not before (tests/security/test_image_archives.py).
 3. What is read is bounded before it is read (tests/security/test_image_archives.py).
 """
 
@@ -17,8 +17,8 @@ import tarfile
 from pathlib import Path
 from typing import IO, NoReturn
 
-from engine.images import cache
-from engine.images.build import sound
+from engine.images import cache, compiling
+from engine.images.build import MAGIC, sound
 from engine.images.cache import COMPONENT, MANIFEST, Cache, Checked, Damaged, Entry
 from engine.images.manifest import COMPONENT_BYTES, MANIFEST_BYTES, Manifest, Unsound, parse
 from engine.images.telling import Told
@@ -59,10 +59,11 @@ def export(entry: Entry, to: Path) -> int:
         raise
 
 
-def bring(file: Path, into: Cache, told: Told) -> Entry:
-    """The image out of the file, in the cache. The caller is the cache's writer.
+def bring(file: Path, into: Cache, worker_images: Path, told: Told) -> Entry:
+    """The image out of the file, in the cache, compiled for this machine. The caller is the cache's writer.
 
-    Raises refused.image_corrupt for what is no such file, refused.request where another image of that recipe is there.
+    Raises refused.image_corrupt for what is no such file, refused.request where another image of that recipe is there,
+    refused.image_build for what cannot be compiled.
     """
     try:
         descriptor = os.open(file, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
@@ -79,12 +80,15 @@ def bring(file: Path, into: Cache, told: Told) -> Entry:
             raise error_for("refused.request", f"{file} holds the image of one source: it is made where it runs, `stockade image publish`")
         there = _there(into, manifest)
         if there is not None:
+            compiling.compile_here(there, worker_images, told)
             return there
         with cache.making(into.images) as work:
             made = work / "made"
             made.mkdir(mode=0o700)
             _component(source, manifest, made / COMPONENT, told)
             cache.write_record(made, manifest, built_here=False)
+            # security: before it is in its place, where junk would stand in the way of what is built here
+            compiling.compile_here(Entry(path=made, manifest=manifest, built_here=False, since=0), worker_images, told)
             cache.put(made, into.place(manifest.recipe))
     return cache.entry(into, manifest.recipe)
 
@@ -147,17 +151,21 @@ def _component(source: IO[bytes], manifest: Manifest, to: Path, told: Told) -> N
     if size != manifest.component.size:
         _refuse(f"{COMPONENT} has {size} bytes, and the manifest says {manifest.component.size}")
     total, left = hashlib.sha256(), size
-    with open(to, "xb") as file:
+    with open(to, "x+b") as file:
         while left and (data := source.read(min(left, _CHUNK))):
             total.update(data)
             file.write(data)
             left -= len(data)
             told.tick()
+        file.seek(0)
+        magic = file.read(len(MAGIC))
     rest = source.read(-size % _BLOCK + len(_END) + 1)
     if left or len(rest) != -size % _BLOCK + len(_END) or rest.strip(b"\0"):
         _refuse("it is cut short, or goes on after its end")
     if total.hexdigest() != manifest.component.sha256:
         _refuse(f"{COMPONENT} is not what the manifest says")
+    if magic != MAGIC:  # the compiler takes text as well, which no builder makes
+        _refuse(f"{COMPONENT} is no component")
 
 
 def _refuse(why: str) -> NoReturn:

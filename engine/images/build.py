@@ -6,6 +6,7 @@ Laws:
 1. Two builds at once are one build: the second waits, says so, and finds the first one's result (tests/unit/test_image_build.py).
 2. What is interrupted leaves nothing half, and the next one begins anew (tests/unit/test_image_build.py).
 3. A builder that makes nothing, something too large or no component leaves the cache as it was (tests/unit/test_image_build.py).
+4. What was brought from elsewhere and may not run is no built image: it is made here in its place (tests/unit/test_image_build.py).
 """
 
 import contextlib
@@ -23,28 +24,29 @@ from engine.images.builder import Builder, Means, builder_for
 from engine.images.cache import COMPONENT, Cache, Damaged, Entry, sha256_of
 from engine.images.manifest import COMPONENT_BYTES, Manifest, Piece, Unsound, parse
 from engine.images.packages import Collected, collect
+from engine.images.pins import Pin, problem
 from engine.images.recipe import COLLECTING_PYTHON, Recipe
 from engine.images.telling import Told
 from engine.outcome import error_for
 
 PACKAGES_LOCK = "packages.json"
 _SECONDS = 1200
-_MAGIC = b"\0asm"
+MAGIC = b"\0asm"  # what every component begins with; the compiler would take text as well
 _FACTS, _FACTS_BYTES = f"{COMPONENT}.json", 1 << 20
 _MODULES = 4096
 _NOTHING = Collected(folders=(), lock=b"", versions={}, modules=())
 
 
-def build(recipe: Recipe, into: Cache, worker_images: Path, means: Means, told: Told) -> Entry:
-    """The image of the recipe, built unless it is there, and compiled for this machine.
+def build(recipe: Recipe, into: Cache, worker_images: Path, means: Means, told: Told, *, pin: Pin | None = None) -> Entry:
+    """The image of the recipe, built unless it is there, and compiled for this machine. One from elsewhere serves when it is pinned.
 
     Raises refused.image_build with what is missing or went wrong, refused.storage where the cache cannot be written.
     """
-    return once(recipe.digest, into, worker_images, told, lambda: _make(recipe, into, means, told))
+    return once(recipe.digest, into, worker_images, told, lambda: _make(recipe, into, means, told), pin=pin)
 
 
-def once(key: str, into: Cache, worker_images: Path, told: Told, make: Callable[[], None]) -> Entry:
-    """The image with that key: made unless it is there and sound, and compiled for this machine. Raises what ``make`` does."""
+def once(key: str, into: Cache, worker_images: Path, told: Told, make: Callable[[], None], *, pin: Pin | None = None) -> Entry:
+    """The image with that key: made unless it is there, sound and may run, and compiled for this machine. Raises what ``make`` does."""
     with into.writing(lambda: told.step("another process is at work on the images: waiting for it")):
         try:
             found = sound(into, key)
@@ -53,11 +55,22 @@ def once(key: str, into: Cache, worker_images: Path, told: Told, make: Callable[
         except Damaged as damage:
             told.step(f"{one_line(damage)}: making it again")
             found = None
+        if found is not None and (why := _foreign(found, pin)) is not None:
+            told.step(f"{why}: making it here")
+            found = None
         if found is None:
             make()
             found = sound(into, key)
         compiling.compile_here(found, worker_images, told)
         return found
+
+
+def _foreign(found: Entry, pin: Pin | None) -> str | None:
+    """Why an image that was brought from elsewhere does not stand for one that is built here; None when it does, or was built here."""
+    if found.built_here:
+        return None
+    manifest = found.manifest
+    return problem(name=manifest.name, recipe=manifest.recipe, component=found.component, built_here=False, pin=pin, allowed=None)
 
 
 def sound(into: Cache, recipe: str) -> Entry:
@@ -173,7 +186,7 @@ def piece_of(name: str, component: Path) -> Piece:
     try:
         found = os.fstat(descriptor)
         # security: a source whose import broke out may leave anything in this place
-        if not stat.S_ISREG(found.st_mode) or found.st_size > COMPONENT_BYTES or os.pread(descriptor, len(_MAGIC), 0) != _MAGIC:
+        if not stat.S_ISREG(found.st_mode) or found.st_size > COMPONENT_BYTES or os.pread(descriptor, len(MAGIC), 0) != MAGIC:
             raise unfit
         return Piece(size=found.st_size, sha256=sha256_of(descriptor))
     finally:

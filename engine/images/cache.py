@@ -11,6 +11,7 @@ Laws:
 
 import contextlib
 import dataclasses
+import errno
 import fcntl
 import hashlib
 import json
@@ -32,6 +33,7 @@ COMPONENT, MANIFEST, RECORD, COMPILED, CODE = "component.wasm", "manifest.json",
 _TEMPORARY = ".tmp-"
 _HEX = re.compile(r"[0-9a-f]{64}")
 _RECORD_BYTES = 4096
+_UNWRITABLE = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EPERM)
 _PRIVATE = "chmod go-w, or choose another with --image-dir"
 
 
@@ -104,6 +106,8 @@ class Cache:
             self._sweep()
             yield
         except OSError as error:
+            if error.errno not in _UNWRITABLE:  # too many open files, say: room in the folder would not help
+                raise
             raise unwritable(self.folder, error) from None
         finally:
             os.close(lock)

@@ -5,11 +5,16 @@ Not its job: making it (``build.py``), running it (``worker/``).
 Laws:
 1. An image runs only as it was made, and only when it is the pinned one or the one that the policy names (tests/unit/test_image_find.py).
 2. Nothing is built, compiled or fetched here: what is missing is an error that says how to make it (tests/unit/test_image_find.py).
+3. Of images with the digest that a policy names, the one that was built here is taken, and none where those that were brought tell
+   different things of themselves (tests/unit/test_image_find.py).
 """
 
+import contextlib
 import dataclasses
 from pathlib import Path
 
+from engine.authoring.canonical import digest
+from engine.errors import EngineError
 from engine.images import cache, compiling, pins, recipe
 from engine.images.cache import Cache, Damaged, Entry
 from engine.images.compiling import Code
@@ -38,14 +43,19 @@ class Image:
     entry: Entry = dataclasses.field(repr=False, compare=False)
     shipped: Shipped = dataclasses.field(repr=False, compare=False)
 
+    @property
+    def compiled(self) -> bool:
+        """Whether code for this machine lies there; it is looked at by ``open_code``."""
+        with contextlib.suppress(OSError):
+            return compiling.folder_of(self.entry, compiling.key_of(self.entry, self.shipped.worker_images)).is_dir()
+        return False
+
     def open_code(self) -> Code:
         """Its compiled code, hashed; close its descriptor. Raises refused.image_missing where there is none, refused.image_corrupt."""
         try:
             return compiling.open_code(self.entry, compiling.key_of(self.entry, self.shipped.worker_images))
         except FileNotFoundError:
-            raise error_for(
-                "refused.image_missing", f"image {self.name} is not compiled for this machine: `stockade image build {self.name}`"
-            ) from None
+            raise uncompiled(self.name) from None
         except Damaged as damage:
             raise corrupt(self.name, damage) from None
 
@@ -55,7 +65,7 @@ def find(name: str, images: Cache, shipped: Shipped, *, allowed: str | None) -> 
 
     Raises refused.image_missing, refused.image_unpinned or refused.image_corrupt. Reads every input of the recipe: once per engine.
     """
-    found = _named(name, images, allowed) if allowed is not None else _current(name, images, shipped)
+    found = _named(name, images, allowed) if allowed is not None else current(name, images, shipped)
     pin = pins.load_pins(shipped.policies).get(name)
     why = pins.problem(
         name=name,
@@ -80,17 +90,28 @@ def find(name: str, images: Cache, shipped: Shipped, *, allowed: str | None) -> 
     )
 
 
-def corrupt(name: str, damage: Damaged) -> Exception:
+def missing(name: str) -> EngineError:
+    """The error for an image that is not there."""
+    return error_for("refused.image_missing", f"image {name} is not there: `stockade image build {name}` (about a minute)")
+
+
+def uncompiled(name: str) -> EngineError:
+    """The error for an image without code for this machine."""
+    return error_for("refused.image_missing", f"image {name} is not compiled for this machine: `stockade image build {name}`")
+
+
+def corrupt(name: str, damage: Damaged) -> EngineError:
     """The error for an image that is not as it was made."""
     return error_for("refused.image_corrupt", f"image {name}: {damage}")
 
 
-def _current(name: str, images: Cache, shipped: Shipped) -> Entry:
+def current(name: str, images: Cache, shipped: Shipped) -> Entry:
+    """The image of that name that this version's recipe makes, whether or not it may run. Raises refused.image_missing or image_corrupt."""
     wanted = recipe.read(name, shipped.worker_images, shipped.engine)
     try:
         found = cache.entry(images, wanted.digest)
     except FileNotFoundError:
-        raise error_for("refused.image_missing", f"image {name} is not there: `stockade image build {name}` (about a minute)") from None
+        raise missing(name) from None
     except Damaged as damage:
         raise corrupt(name, damage) from None
     if found.manifest.name != name:
@@ -100,11 +121,23 @@ def _current(name: str, images: Cache, shipped: Shipped) -> Entry:
 
 def _named(name: str, images: Cache, allowed: str) -> Entry:
     """The image with the digest that the policy names, whatever recipe it was made by."""
-    for digest in images.present():
-        try:
-            found = cache.entry(images, digest)
-        except (FileNotFoundError, Damaged):
-            continue  # `stockade image verify` tells of it
-        if found.manifest.name == name and found.component == allowed and found.manifest.published is None:  # that serves one source alone
-            return found
-    raise error_for("refused.image_missing", f"image {name} with the digest {allowed}, which the policy names, is not there")
+    found: list[Entry] = []
+    for made_of in images.present():
+        with contextlib.suppress(FileNotFoundError, Damaged):  # `stockade image verify` tells of it
+            found.append(cache.entry(images, made_of))
+    # an image of one source serves that one alone
+    named = [one for one in found if one.manifest.name == name and one.component == allowed and one.manifest.published is None]
+    if not named:
+        raise error_for("refused.image_missing", f"image {name} with the digest {allowed}, which the policy names, is not there")
+    built = [one for one in named if one.built_here]
+    # security: the policy names the bytes; whoever made the file wrote the manifest, and nothing says which of two is true
+    if not built and len({_said(one) for one in named}) > 1:
+        why = f"{len(named)} images with the digest {allowed} were brought from elsewhere, and they tell different things of themselves"
+        raise error_for("refused.image_corrupt", f"image {name}: {why}: `stockade image prune` removes those of other versions")
+    return (built or named)[0]
+
+
+def _said(entry: Entry) -> str:
+    """What the kind of worker is chosen by."""
+    manifest = entry.manifest
+    return digest([manifest.python, sorted(manifest.modules), sorted(manifest.packages)])

@@ -9,7 +9,6 @@ Laws:
 3. Nothing of the source runs but behind the wall (tests/security/test_publishing.py).
 """
 
-import contextlib
 import dataclasses
 import hashlib
 import os
@@ -17,7 +16,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from engine.authoring.canonical import digest
-from engine.images import build, cache, compiling, pins, recipe
+from engine.images import build, cache, pins, recipe
 from engine.images.builder import Means
 from engine.images.cache import COMPONENT, Cache, Damaged, Entry
 from engine.images.image import Image
@@ -116,7 +115,7 @@ def find(source: Source, base: Image, images: Cache) -> Image | None:
     if not found.built_here or found.manifest.published != published or found.manifest.name != base.name or not _trusted(base):
         return None
     image = dataclasses.replace(base, digest=found.component, recipe=key, entry=found)
-    return image if _compiled(image) else None
+    return image if image.compiled else None
 
 
 def _trusted(base: Image) -> bool:
@@ -126,9 +125,3 @@ def _trusted(base: Image) -> bool:
     # security: the manifest of an image from elsewhere may name any recipe; the policy that allows its bytes has not allowed those
     pin = pins.load_pins(base.shipped.policies).get(base.name)
     return pin is not None and pin.recipe == base.recipe
-
-
-def _compiled(image: Image) -> bool:
-    with contextlib.suppress(OSError):
-        return compiling.folder_of(image.entry, compiling.key_of(image.entry, image.shipped.worker_images)).is_dir()
-    return False

@@ -123,15 +123,13 @@ class TestRefused:
         assert len(await both.load(place, worker="native")) == 1
 
     async def test_a_module_that_nobody_has(self, both: Engine, tmp_path: Path) -> None:
-        """Neither the source, nor its layers, nor the image: the native kind refuses it too."""
+        """Neither the source, nor its layers, nor the image: every kind names the line that imports it."""
         place = kit.write(tmp_path / "source", "import nowhere\n" + PLAIN)
-        with pytest.raises(EngineError) as caught:
-            await both.load(place, worker="wasm")
-        line = "wasm cannot serve this source: nowhere is neither in a granted layer nor in its image python_wasm"
-        assert (caught.value.code, caught.value.lines) == ("refused.worker_kind", (line,))
-        with pytest.raises(EngineError) as caught:
-            await both.load(place, worker="native")
-        assert caught.value.code == "refused.source_import"
+        line = "tools.py:1: nowhere is neither in the source, nor standard, nor in a granted layer"
+        for kind in ("auto", "wasm", "native"):
+            with pytest.raises(EngineError) as caught:
+                await both.load(place, worker=kind)
+            assert (caught.value.code, caught.value.lines) == ("refused.source_import", (line,))
 
     async def test_a_policy_without_a_wall(self, both: Engine, tmp_path: Path) -> None:
         """Nobody asked for a kind: native, and why. Asked for, it is refused, as it always has the wall."""
