@@ -172,6 +172,7 @@ async def clean_engine(state: Path | None, **options: Any) -> AsyncIterator[Engi
     after = Belongings.now()
     assert after.children == before.children
     assert after.descriptors == before.descriptors
-    assert [cgroup for launcher in launchers for cgroup in cgroups_of(launcher)] == []
+    left = [cgroup for launcher in launchers for cgroup in cgroups_of(launcher)]
+    assert left == [], left
     if state is not None:
         assert mounts_below(state) == []

@@ -152,11 +152,13 @@ def _found(least: tuple[int, int], means: Means, problems: list[str] | None = No
 def _candidates(least: tuple[int, int], environment: Mapping[str, str]) -> Iterator[Path]:
     if sys.version_info[:2] >= least:
         yield Path(sys.executable)
-    home = environment.get("HOME")
+    # pyenv's place holders on PATH need a home of their own; what they stand for lies beside them
+    places = [Path(place).parent for place in environment.get("PATH", "").split(":") if place.endswith("/shims")]
+    roots = [*([Path(environment["HOME"], ".pyenv")] if environment.get("HOME") else []), *places]
     for minor in range(14, least[1] - 1, -1):
         if found := shutil.which(f"python3.{minor}", path=environment.get("PATH", "")):
             yield Path(found)
-        if home:
-            yield from sorted(Path(home, ".pyenv", "versions").glob(f"3.{minor}.*/bin/python3.{minor}"), reverse=True)
+        for root in roots:
+            yield from sorted(root.glob(f"versions/3.{minor}.*/bin/python3.{minor}"), reverse=True)
     if found := shutil.which("python3", path=environment.get("PATH", "")):
         yield Path(found)

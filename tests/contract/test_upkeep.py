@@ -1,6 +1,7 @@
 """Between calls: which jails are made ahead of need, which end, and that those beside a faulty one stay."""
 
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
@@ -50,18 +51,26 @@ def long_ago(engine: Engine) -> None:
 class TestAhead:
     """Jails that are made before they are needed."""
 
-    async def test_one_more_when_a_call_was_answered(self, engine: Engine, tmp_path: Path) -> None:
-        """Not when it asks; and one at a time."""
+    async def test_one_more_when_a_call_was_answered(self, engine: Engine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        """Not when it asks; and one at a time: while one is made no other is begun."""
         prepared = await loaded(engine, tmp_path)
+        start, go = Jail.start, trio.Event()
+
+        async def held(*order: Any, **more: Any) -> Jail:
+            await go.wait()
+            return await start(*order, **more)
+
         with trio.fail_after(30):
             await engine.warm("echo", jails=2)
             first, second = await lease(engine, prepared), await lease(engine, prepared)
+            monkeypatch.setattr(Jail, "start", held)
             often_called(engine, prepared)
             counts = [engine._pool.living]
             await use_up(engine, first)
             counts.append(engine._pool.living)
             await use_up(engine, second)
             counts.append(engine._pool.living)
+            go.set()
             await settled(engine)
         assert (counts, len(engine._pool.idle)) == ([2, 3, 3], 3)
 

@@ -31,7 +31,7 @@ def test_the_command_keeps_series_and_reports(tmp_path: Path, capsys: pytest.Cap
     assert (code, "== first_call: " in shown, "to reach: median of first call" in shown) == (0, True, True)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["report.html", "report.md", "series.json"]
     kept = json.loads((tmp_path / "series.json").read_text(encoding="utf-8"))
-    assert [result.subjects for result in harness.results_of(kept)] == [("stockade",)]
+    assert [result.subjects for result in harness.results_of(kept)] == [("stockade", "stockade-wasm", "stockade-published")]
     assert f"{tmp_path}/series.json" in shown
     assert all(f"{name} {kept[name]}" in (tmp_path / "report.md").read_text(encoding="utf-8") for name in ("mode", "date"))
     assert kept["mode"] == "quick"

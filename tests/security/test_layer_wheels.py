@@ -3,7 +3,6 @@
 import os
 import stat
 import struct
-import subprocess
 import warnings
 import zipfile
 from collections.abc import Callable
@@ -12,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from engine.images import fetch
+from engine.images import fetch, running
 from engine.staging import layers
 from engine.staging.layers import NativeCode
 from engine.staging.wheels import LayerBounds
@@ -177,11 +176,11 @@ def test_pip_gets_checked_lines_and_may_build_nothing(tmp_path: Path, monkeypatc
     """pip is told wheels only, hashes only, no dependencies; it reads the lines that were checked and sees no secret of ours."""
     given: dict[str, Any] = {}
 
-    def run(command: list[str], **more: Any) -> subprocess.CompletedProcess[bytes]:
-        given.update(command=command, text=Path(command[-1]).read_text(), environment=more["env"])
-        return subprocess.CompletedProcess(command, 0, b"", b"")
+    def run(command: list[str], **more: Any) -> str:
+        given.update(command=command, text=Path(command[-1]).read_text(), environment=dict(more["environment"]))
+        return ""
 
-    monkeypatch.setattr(subprocess, "run", run)
+    monkeypatch.setattr(running, "run", run)
     monkeypatch.setenv("STOCKADE_SECRET", "canary")
     (tmp_path / "requirements.txt").write_text(f"demo==1.0 --hash=sha256:{'a' * 64}  # note\n")
     assert fetch.download_wheels(tmp_path / "requirements.txt", tmp_path / "into").wheels == ()
