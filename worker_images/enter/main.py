@@ -371,8 +371,10 @@ def main() -> None:
         kernel.fill_holes()
     immortal.settle(runtime.host_places())  # every jail shares these pages: a collector that walked them would copy them, in each
     launcher = Launcher(_socket.socket(fileno=_CONTROL), runtime)
-    launcher.run()
-    launcher.end()
+    try:
+        launcher.run()
+    finally:  # also when the supervisor went away in the middle of an answer: what was borrowed is given back
+        launcher.end()
 
 
 if __name__ == "__main__":

@@ -49,9 +49,11 @@ def main() -> None:
         kernel.fill_holes()
     immortal.settle(runtime.host_places())
     serving = launcher.Launcher(_socket.socket(fileno=_CONTROL), runtime)
-    serving.run()
-    serving.end()
-    os._exit(0)  # tidying up would free what is sealed (``host.seal_code``)
+    try:
+        serving.run()
+    finally:  # also when the supervisor went away in the middle of an answer: what was borrowed is given back
+        serving.end()
+        os._exit(0)  # tidying up would free what is sealed (``host.seal_code``)
 
 
 if __name__ == "__main__":
