@@ -49,7 +49,6 @@ _NO_CALLS = "means kernel calls, which no guest can make; security/test_wasm_chi
 _NO_DESCRIPTORS = "means descriptors, of which a guest has none: security/test_wasm_promises.py and test_wasm_child.py look at them"
 _NO_FOLDER = "a WebAssembly image shows no folder of its own"
 _OTHERWISE = "asks what a guest has not, a C library or signals and files: security/test_wasm_promises.py asks what it has"
-_OWN_WORDS = "the kind that was asked for refuses it, in its own words: contract/test_wasm.py"
 _HOST_MODE = "without a wall there is the native kind alone"
 # a class, a test, or one case of it (the parameters without the kind) -> why it means the native wall alone
 NATIVE_ONLY: Mapping[str, str] = {
@@ -58,7 +57,6 @@ NATIVE_ONLY: Mapping[str, str] = {
     "contract/test_modes.py::TestHost::test_the_receipt_says_that_there_was_no_wall": _HOST_MODE,
     "contract/test_modes.py::TestHost::test_what_the_tool_left_running_is_ended_with_the_call": _HOST_MODE,
     "contract/test_receipts.py::TestFacts::test_loosenings_are_listed_by_name": _HOST_MODE,
-    "contract/test_refusals.py::TestSources::test_a_bad_source_is_refused_before_any_of_it_runs[an import of nothing]": _OWN_WORDS,
     "contract/test_values.py::TestShapes::test_every_kind_of_function_is_a_tool[waiting-3-partials1]": _NO_THREADS,
     "security/test_promise_bounded.py::test_cpu_time[by threads]": _NO_THREADS,
     "security/test_promise_bounded.py::test_memory[by mappings]": _NO_CALLS,

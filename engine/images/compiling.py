@@ -100,12 +100,12 @@ def compile_here(entry: Entry, worker_images: Path, told: Told) -> None:
         # security: it reads a file that may have been made elsewhere; it sees no variable of ours and is bounded
         command: list[str | Path] = [sys.executable, "-I", program, entry.path / COMPONENT, made / CODE, wanted]
         try:
-            said = running.run(command, environment={}, seconds=_SECONDS, tick=told.tick)
+            running.run(command, environment={}, seconds=_SECONDS, tick=told.tick)
         except running.Failed as failed:
             raise error_for("refused.image_build", *(f"compiling {entry.manifest.name}: {line}" for line in failed.lines)) from None
         with open(made / CODE, "rb") as file:
             piece = {"size": os.fstat(file.fileno()).st_size, "sha256": sha256_of(file.fileno())}
-        (made / MANIFEST).write_bytes(canonical({"format": 1, "key": key, "code": piece, "engine": json.loads(said)}))
+        (made / MANIFEST).write_bytes(canonical({"format": 1, "key": key, "code": piece}))
         put(made, folder_of(entry, key))
 
 

@@ -144,7 +144,7 @@ def test_a_cache_that_cannot_be_written_has_its_way_out(project: Tiny, tmp_path:
     assert image(project, "build", "--image-dir", str(tmp_path / "other"), "--json").code == 0
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="needs root to mount a small disk")
+@pytest.mark.skipif(os.geteuid() != 0, reason="unproven here: mounting a small disk needs root")
 def test_a_full_disk_leaves_nothing_half(project: Tiny, tmp_path: Path) -> None:
     """A disk of one megabyte under the cache: an error of storage, an empty cache; the control: a small component fits."""
     disk = tmp_path / "disk"

@@ -60,7 +60,7 @@ def test_a_link_in_place_of_a_part_refuses(project: Tiny, pattern: str, tmp_path
     assert refusal(use, project)[0] in ("refused.image_corrupt", "refused.image_missing")
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="needs root to give a file to somebody else")
+@pytest.mark.skipif(os.geteuid() != 0, reason="unproven here: it takes root to give a file to somebody else")
 @pytest.mark.parametrize("pattern", [*PLACES, *FILES])
 def test_what_belongs_to_somebody_else_refuses(project: Tiny, pattern: str) -> None:
     """Whoever owns it can change it at any time; what belongs to root may lie on a read-only disk."""

@@ -51,6 +51,23 @@ async def all_ended(engine: Engine, folder: Path, codes: Mapping[str, Any], **op
     return {code: await ended(engine, code, **options) for code in codes}
 
 
+BRINGS = """
+import os, sys
+from engine import tool
+
+@tool(effect="read", description="d", data=["extra.wasm", "extra.cwasm"], includes=["plain"])
+def attempt() -> list[object]:
+    load, found = vars(sys.modules["builtins"])["__imp" + "ort__"], [sorted(os.listdir("/bundle"))]
+    for name in ("extra", "extra.wasm", "wasmtime", "_ctypes", "componentize_py", "plain"):
+        try:
+            load(name)
+            found.append("done")
+        except Exception as error:
+            found.append(type(error).__name__)
+    return found
+"""
+
+
 class TestView:
     """What there is to see, and to change."""
 
@@ -116,12 +133,12 @@ class TestView:
         assert {name: how for name, (how, _) in bare.items() if how != "done"} == {}
 
     async def test_modules_that_a_source_brings_are_no_code_of_the_engines(self, engine: Engine, tmp_path: Path) -> None:
-        """A module of WebAssembly, compiled or not, and a shared library beside the source are not loaded by anything."""
-        body = "import sys\nload = vars(sys.modules['builtins'])['__imp' + 'ort__']\n"
-        body += "return [tried(load, name) for name in ('extra', 'extra.wasm', 'wasmtime', '_ctypes', 'componentize_py')]"
-        files = {"extra.wasm": "\0asm\1\0\0\0", "extra.cwasm": "\x7fELF", "extra.so": "\x7fELF"}
-        outcome = await kit.jailed(engine, tmp_path / "jailed", source(body, **files), "attempt", given())
-        assert outcome.value == [["refused", "ModuleNotFoundError"]] * 5
+        """WebAssembly beside the source, compiled or not, is data: nothing loads it. The control is a module of Python beside it."""
+        files = {"tools.py": BRINGS, "plain.py": "here = 1\n", "extra.wasm": "\0asm\1\0\0\0", "extra.cwasm": "\x7fno code\n"}
+        outcome = await kit.jailed(engine, tmp_path / "jailed", files, "attempt")
+        *refused, control = outcome.value
+        assert refused == [["extra.cwasm", "extra.wasm", "plain.py", "tools.py"], *["ModuleNotFoundError"] * 5]
+        assert control == "done"
 
     @pytest.mark.skipif(not ROOT, reason="unproven here: the kernel shows this of a process that forbids dumps to root alone")
     async def test_who_broke_out_would_hold_nothing(self, engine: Engine, tmp_path: Path) -> None:
@@ -243,6 +260,10 @@ class TestBounds:
             assert (outcome.reason, outcome.lines) == ("tool_error.exception", ("MemoryError:",)), code
             assert (await outcome.concluded())["usage"]["peak_rss_bytes"] < 320 * MIB
         await moments.assert_works(engine)
+        # the control: as much again is there for who is granted it
+        held = {"code": "held = [bytearray(1 << 20) for _ in range(100)]\nvalue = len(held)"}
+        tight, wide = [await engine.call("run", held, limits={"memory": memory}) for memory in ("64 MiB", "192 MiB")]
+        assert (tight.lines, wide.reason, wide.value) == (("MemoryError:",), "ok.done", 100)
 
     async def test_depth_ends_in_an_error_or_a_trap(self, engine: Engine, tmp_path: Path) -> None:
         """A stack that is used up takes its own child along and nobody else; where the interpreter counts, it is an exception."""
@@ -271,6 +292,9 @@ class TestBounds:
         for code in self.LATE:
             await engine.warm("run")
             assert await ended(engine, code, timeout_ms=200) == WALL, code
+        # the control: what takes longer than that ends by itself where it has the time
+        for code in ("import time\ntime.sleep(0.3)", "import time\nend = time.monotonic() + 0.3\nwhile time.monotonic() < end: pass"):
+            assert await ended(engine, f"{code}\nvalue = 1", timeout_ms=20_000) == ("ok.done", None), code
 
     async def test_the_receipt_says_what_held_each(self, engine: Engine, tmp_path: Path) -> None:
         """Other means than a native worker has."""

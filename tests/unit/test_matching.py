@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import msgpack
 import pytest
 
 from engine.authoring.canonical import canonical
@@ -130,7 +131,6 @@ def test_no_bytes_are_sure_when_a_schema_is_too_large_to_look_through() -> None:
 @pytest.mark.parametrize("value", ["", "a", "é", "語" * 9, {"": ""}, {"a": 1, "b": 2}, [""] * 50, {"k": {"k": ["x"]}}])
 def test_a_byte_is_charged_no_more_than_assumed(value: Any) -> None:
     """Else a value could be kept on the event loop and refused there for its cost."""
-    msgpack = pytest.importorskip("msgpack")
     schema = {"type": "object", "additionalProperties": {"$ref": "#/$defs/n"}, "propertyNames": {"pattern": MANY}}
     schema = {
         "$ref": "#/$defs/n",

@@ -1,7 +1,5 @@
-"""The one table of wasmtime's settings: what it switches off, and what compiled code is named by."""
+"""The one table of wasmtime's settings: what it switches off, and that code of another one does not load."""
 
-import platform
-from importlib import metadata
 from typing import Any
 
 import pytest
@@ -20,31 +18,6 @@ NEEDS = {
     "exceptions": "(module (tag))",
     "tail calls": "(module (func $f (return_call $f)))",
 }
-
-
-def test_it_is_named_by_everything_it_depends_on() -> None:
-    """Each in a word of its own."""
-    found = configuration.key()
-    assert set(found) == {"wasmtime", "machine", "cpu", "settings"}
-    assert (found["wasmtime"], found["machine"]) == (metadata.version("wasmtime"), platform.machine())
-    assert found == configuration.key()
-
-
-@pytest.mark.parametrize("name", sorted(configuration.SETTINGS))
-def test_another_setting_is_another_name(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whichever it is; the rest of the key stays."""
-    before = configuration.key()
-    monkeypatch.setitem(configuration.SETTINGS, name, "other")
-    after = configuration.key()
-    assert after.pop("settings") != before.pop("settings")
-    assert after == before
-
-
-def test_another_processor_is_another_name(monkeypatch: pytest.MonkeyPatch) -> None:
-    """By the features that the kernel lists."""
-    before = configuration.key()
-    monkeypatch.setattr(configuration, "_cpu", lambda: "another")
-    assert configuration.key() == {**before, "cpu": "another"}
 
 
 @pytest.mark.parametrize("name", sorted(NEEDS))

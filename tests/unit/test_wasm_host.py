@@ -94,7 +94,7 @@ def test_every_setting_of_the_table_is_made() -> None:
     image: Any = host.Image.__new__(host.Image)
     image.library = Recorder()
     assert image._configuration(1 << 20) == 1
-    table = {**configuration._RAW, **configuration.SETTINGS, "cranelift_opt_level": 1}
+    table = {**configuration.RAW, **configuration.SETTINGS, "cranelift_opt_level": 1}
     assert made == [("async_stack_size", 2 << 20), ("max_wasm_stack", 1 << 20), *table.items()]
 
 

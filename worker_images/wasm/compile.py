@@ -1,6 +1,6 @@
 """Compiles a component to native code, ahead of time: ``python -I compile.py COMPONENT CODE LIMITS``; run as a program, never imported.
 
-Its job: check that the component is the one meant, compile it with the table of settings, write the code, say what it depends on.
+Its job: check that the component is the one meant, compile it with the table of settings, write the code.
 Not its job: where code is kept and checked (``engine/images/compiling.py``), running any of it (``host.py``).
 Laws:
 1. Nothing of the component runs here: it is read and translated (tests/unit/test_image_compiling.py).
@@ -19,7 +19,7 @@ from wasm import configuration  # found by the line above: an isolated interpret
 
 
 def main(component: str, code: str, wanted: str) -> None:
-    """Compile it. Ends with one line of JSON: what the code depends on."""
+    """Compile it."""
     import wasmtime.component
 
     for name, amount in json.loads(wanted)["limits"].items():
@@ -35,7 +35,6 @@ def main(component: str, code: str, wanted: str) -> None:
         sys.exit(f"it cannot be compiled: {' '.join(str(error).split())[:1000]}")
     with open(code, "xb") as file:
         file.write(compiled)
-    sys.stdout.write(json.dumps(configuration.key()) + "\n")
 
 
 if __name__ == "__main__":

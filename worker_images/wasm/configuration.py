@@ -1,9 +1,9 @@
 """How wasmtime is set: one table, for the process that compiles an image and for the one that runs it.
 
-Its job: the settings with their reasons, the configuration made of them, the words that name code compiled with it.
-Not its job: compiling (``compile.py``), running (``host.py``).
+Its job: the settings with their reasons, the configuration made of them.
+Not its job: compiling (``compile.py``), running (``host.py``), what compiled code is named by (``engine/images/compiling.py``).
 Laws:
-1. Code that was compiled with another table, wasmtime or processor has another key (tests/unit/test_wasm_configuration.py).
+1. Code that was compiled with another table does not load (tests/unit/test_wasm_configuration.py).
 2. What the guest does not need is switched off: less of the engine is there to be attacked (tests/unit/test_wasm_configuration.py).
 """
 
@@ -46,7 +46,7 @@ SETTINGS: dict[str, bool | int | str] = {
     "cranelift_opt_level": "speed",
 }
 # the same where the Python package has no property for it (wasmtime/_bindings.py)
-_RAW: dict[str, bool] = {
+RAW: dict[str, bool] = {
     "wasm_component_model_async": False,
     "wasm_component_model_more_async_builtins": False,
     "wasm_component_model_async_stackful": False,
@@ -63,35 +63,8 @@ def make(stack_bytes: int = STACK_BYTES) -> Any:
     # a formality: wasmtime wants stacks of its own to be larger, though nothing here runs on one
     _ffi.wasmtime_config_async_stack_size_set(config.ptr(), stack_bytes + (1 << 20))
     config.max_wasm_stack = stack_bytes
-    for name, wanted in _RAW.items():
+    for name, wanted in RAW.items():
         getattr(_ffi, f"wasmtime_config_{name}_set")(config.ptr(), wanted)
     for name, value in SETTINGS.items():
         setattr(config, name, value)
     return config
-
-
-def key() -> dict[str, str]:
-    """All that code compiled here depends on besides the image itself: word -> value. For a process that can import wasmtime."""
-    import hashlib
-    import platform
-    from importlib import metadata  # here, because it loads much, and every child of the launcher would carry it
-
-    settings = ";".join(f"{name}={value}" for name, value in sorted({**SETTINGS, **_RAW}.items()))
-    return {
-        "wasmtime": metadata.version("wasmtime"),
-        "machine": platform.machine(),
-        "cpu": _cpu(),
-        "settings": hashlib.sha256(settings.encode()).hexdigest(),
-    }
-
-
-def _cpu() -> str:
-    """The processor's features as the kernel lists them: code uses those it was compiled with (proc(5), cpuinfo)."""
-    import hashlib
-
-    with open("/proc/cpuinfo", encoding="ascii", errors="replace") as file:
-        for line in file:
-            name, _, value = line.partition(":")
-            if name.strip() in ("flags", "Features"):
-                return hashlib.sha256(" ".join(sorted(value.split())).encode()).hexdigest()
-    return "unknown"

@@ -126,7 +126,7 @@ class Image:
         function = self.library.function
         config: int = function("wasm_config_new")()
         sizes = {"async_stack_size": stack_bytes + (1 << 20), "max_wasm_stack": stack_bytes}  # in this order
-        for name, value in [*sizes.items(), *configuration._RAW.items(), *configuration.SETTINGS.items()]:
+        for name, value in [*sizes.items(), *configuration.RAW.items(), *configuration.SETTINGS.items()]:
             kind: Any = SIZE if name in sizes else ctypes.c_uint8 if isinstance(value, str) else ctypes.c_bool
             number = _OPT_LEVELS.index(value) if isinstance(value, str) else value
             function(f"wasmtime_config_{name}_set", ADDRESS, kind, gives=None)(config, number)
