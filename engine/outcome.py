@@ -136,6 +136,10 @@ REASONS = _rows(
     ),
     ("refused.credential_ambiguous", 3, _O, "ask for one capability per worker", "cave_sandbox_credential_capability_ambiguous"),
     ("refused.credential_missing", 3, _O, "give the engine a value for the granted capability", "cave_sandbox_credential_missing"),
+    ("refused.secret", 3, _O, "give the vault a value: present, of at least 8 characters, and nothing that anybody would guess"),
+    ("refused.secret_in", 2, _C, "send arguments without the secret; what a tool needs of one is granted in the policy"),
+    ("refused.secret_out", 3, _A, "answer without the secret; the receipt names which one it was"),
+    ("refused.secret_source", 3, _A, "take the secret out of the file at the line named, or let the operator list that file in grants.secret_files"),
     ("refused.worker_kind", 5, _H, "choose a worker kind that this build and this host have"),
     (
         "refused.cannot_enforce",
@@ -153,6 +157,7 @@ REASONS = _rows(
     ("limit_exceeded.memory", 4, _A, "hold less, or raise memory in the policy"),
     ("limit_exceeded.output", 4, _A, "print less", "cave_sandbox_output_limit"),
     ("limit_exceeded.events", 4, _A, "emit fewer or smaller events and partials"),
+    ("limit_exceeded.egress", 4, _A, "connect less often, and only where the tool was granted to"),
     ("limit_exceeded.result", 4, _A, "return fewer bytes"),
     # the worker broke the rules or its own neck
     ("violation.protocol", 6, _A, "the worker sent bytes that no guest sends: treat the tool as hostile"),
