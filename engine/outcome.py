@@ -139,7 +139,12 @@ REASONS = _rows(
     ("refused.secret", 3, _O, "give the vault a value: present, of at least 8 characters, and nothing that anybody would guess"),
     ("refused.secret_in", 2, _C, "send arguments without the secret; what a tool needs of one is granted in the policy"),
     ("refused.secret_out", 3, _A, "answer without the secret; the receipt names which one it was"),
-    ("refused.secret_source", 3, _A, "take the secret out of the file at the line named, or let the operator list that file in grants.secret_files"),
+    (
+        "refused.secret_source",
+        3,
+        _A,
+        "take the secret out of the file at the line named, or let the operator list that file in grants.secret_files",
+    ),
     ("refused.worker_kind", 5, _H, "choose a worker kind that this build and this host have"),
     (
         "refused.cannot_enforce",
