@@ -9,6 +9,7 @@ Laws:
 
 TYPE_CHECKING = False  # type checkers read it as true; importing it from typing would cost more than the rest of this file
 if TYPE_CHECKING:
+    from engine.authoring import http as http
     from engine.authoring import schema as schema
     from engine.authoring.tool import Context as Context
     from engine.authoring.tool import Tool as Tool
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
     from engine.outcome import Outcome as Outcome
     from engine.outcome import Status as Status
 
-__all__ = ("Context", "Engine", "Outcome", "Status", "Tool", "artifact", "schema", "tool")
+__all__ = ("Context", "Engine", "Outcome", "Status", "Tool", "artifact", "http", "schema", "tool")
 
 
 def __getattr__(name: str) -> object:
@@ -27,6 +28,10 @@ def __getattr__(name: str) -> object:
         from engine.authoring import schema
 
         return schema
+    if name == "http":
+        from engine.authoring import http
+
+        return http
     if name in ("tool", "artifact", "Context", "Tool"):
         from engine.authoring import tool
 

@@ -6,12 +6,14 @@ the verdict stands (``concluding.py``).
 Laws:
 1. No worker is asked for unless the arguments, the policy, the environment and the plan were made (tests/contract/test_refusals.py).
 2. The verdict is settled once, before any kill (tests/contract/test_endings.py).
-3. No partial and no result reaches the caller unchecked (tests/security/test_promise_checked.py).
+3. No partial and no result reaches the caller unchecked, nor with a secret in it (tests/security/test_promise_checked.py,
+   tests/contract/test_leaving.py).
 4. An answer that is not ok, and every exception, comes after the child is gone; an ok one after it was killed
    (tests/contract/test_concluding.py).
 """
 
 import dataclasses
+import functools
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Protocol
 
@@ -19,13 +21,18 @@ import trio
 
 from engine import errors, spelling
 from engine.concluding import Conclusion
+from engine.egress.traffic import Exceeded
 from engine.events import LogRecord, PartialResult, Progress, ToolEvent, ToolOutput
-from engine.outcome import Outcome
+from engine.leaving import Withheld
+from engine.outcome import Outcome, error_for
+from engine.outward import HTTP, unreachable
 from engine.preparing import LoadedTool, Preparation, Prepared
+from engine.results.redact import Hit
+from engine.secrecy import Secrecy
 from engine.supervision import deadline, reaper
 from engine.supervision.pool import Pool, Seat
 from engine.supervision.pump import Closed, Pump
-from engine.supervision.spare import LEAVE_SECONDS, Recipe, failed
+from engine.supervision.spare import LEAVE_SECONDS, failed
 from engine.supervision.values import Checked, Values
 from engine.wire import messages
 from engine.wire.framing import RemoteFault
@@ -71,10 +78,12 @@ class Call:
         host_calls: HostCalls,
         conclusion: Conclusion,
         values: Values,
+        secrecy: Secrecy,
     ) -> None:
         self._tool, self._request = tool, request
         self._preparation, self._pool, self._host_calls = preparation, pool, host_calls
         self._conclusion, self._settlement, self._values = conclusion, conclusion.settlement, values
+        self._secrecy, self._leaving = secrecy, conclusion.leaving
         self._shutdown = False
         self._scope: trio.CancelScope | None = None  # around all that it waits for
 
@@ -136,7 +145,11 @@ class Call:
         conclusion, request = self._conclusion, self._request
         conclusion.require()
         arguments = self._tool.checked_arguments(request.arguments, nested=request.depth > 0)
+        if held := self._leaving.arguments(arguments.data):
+            raise error_for("refused.secret_in", f"the arguments hold the secret {', '.join(held)}")
         prepared = conclusion.prepared = self._preparation.prepare(self._tool, request)
+        if prepared.resolved.scope is not None:
+            conclusion.outward = self._secrecy.outward(prepared.resolved)
         return arguments, prepared
 
     async def _steps(self, arguments: messages.Packed, prepared: Prepared, emit: Emit) -> None:
@@ -145,7 +158,7 @@ class Call:
         self._conclusion.seat = seat
         pump = await self._ready(seat)
         if pump is not None:
-            await self._talk(pump, prepared.recipe, arguments, emit)
+            await self._talk(seat, pump, arguments, emit)
 
     async def _ready(self, seat: Seat) -> Pump | None:
         """The pump of a child that is ready; None when the spare's own verdict became the call's."""
@@ -159,24 +172,43 @@ class Call:
             return None
         return spare.pump
 
-    async def _talk(self, pump: Pump, recipe: Recipe, arguments: messages.Packed, emit: Emit) -> None:
-        """Send the call, take what comes until the answer."""
+    async def _talk(self, seat: Seat, pump: Pump, arguments: messages.Packed, emit: Emit) -> None:
+        """The talk with the worker, with the way out open as long as it lasts where the call has one."""
         try:
-            pump.hold_to(recipe.bounds, recipe.log_bytes)  # the child may have been made for another call of this worker
+            pump.hold_to(seat.recipe.bounds, seat.recipe.log_bytes)  # the child may have been made for another call of this worker
             pump.refuse_early()
-            pump.alone = self._host_calls.alone
-            await pump.send(messages.Call(tool=self._tool.name, arguments=arguments, call=""))
-            while self._settlement.verdict is None:
-                message = await pump.next()
-                if isinstance(message, Large):
-                    checked = await self._checked(pump, message)
-                    await self._take(pump, checked.message, emit, checked)
-                else:
-                    await self._take(pump, message, emit)
+            pump.session.watch = self._leaving.look
+            if (outward := self._conclusion.outward) is None:
+                await self._converse(pump, arguments, emit)
+                return
+            with trio.CancelScope() as talk:
+                async with outward.opened(seat.jail, functools.partial(self._cut_off, talk)):
+                    await self._converse(pump, arguments, emit)
         except RemoteFault as fault:
             self._settlement.settle(fault.code, fault.line)
+        except Withheld as held:
+            self._settlement.settle("refused.secret_out", f"what the tool answered {held}")
+        except Exceeded as excess:
+            self._settlement.settle("limit_exceeded.egress", excess.line)
         except Closed as closed:
             await self._died(closed)
+
+    def _cut_off(self, talk: trio.CancelScope, line: str) -> None:
+        """A connection says that the call must end."""
+        self._settlement.settle("limit_exceeded.egress", line)
+        talk.cancel()
+
+    async def _converse(self, pump: Pump, arguments: messages.Packed, emit: Emit) -> None:
+        """Send the call, take what comes until the answer."""
+        pump.alone = self._host_calls.alone
+        await pump.send(messages.Call(tool=self._tool.name, arguments=arguments, call=""))
+        while self._settlement.verdict is None:
+            message = await pump.next()
+            if isinstance(message, Large):
+                checked = await self._checked(pump, message)
+                await self._take(pump, checked.message, emit, await self._leaving.look_long(message.payload), checked)
+            else:
+                await self._take(pump, message, emit, pump.session.seen)
 
     async def _checked(self, pump: Pump, large: Large) -> Checked:
         """A large message, checked in another process."""
@@ -188,43 +220,65 @@ class Call:
         pump.session.confirm(checked.message)
         return checked
 
-    async def _take(self, pump: Pump, message: messages.FromWorker, emit: Emit, checked: Checked | None = None) -> None:
-        """Act on one message of the worker."""
+    async def _take(
+        self, pump: Pump, message: messages.FromWorker, emit: Emit, hits: tuple[Hit, ...], checked: Checked | None = None
+    ) -> None:
+        """Act on one message of the worker. Raises Withheld for what may not be seen."""
+        leaving = self._leaving
         match message:
             case messages.Result(value=value):
-                self._judge_result(value, checked)
+                await self._judge_result(value, checked, hits)
             case messages.Failure(kind="import" | "declaration"):
                 # security: these say that the tool never ran; once it runs, it could pass off what it did as not done
                 self._settlement.settle("violation.protocol", f"the worker sent a Failure of kind {message.kind} in a call")
             case messages.Failure():
                 self._settlement.settle(*failed(message))
             case messages.HostCall(number=number):
-                ok, value = await self._host_calls.answer(self._tool, self._request, message.name, message.arguments)
+                ok, value = await self._answer(message)
                 await pump.send(messages.HostReply(number=number, ok=ok, value=value))
             case messages.Partial(value=value):
-                if lines := self._tool.partial_problems(value) if checked is None else self._tool.undeclared_partial() + checked.lines:
+                lines = self._tool.partial_problems(value) if checked is None else self._tool.undeclared_partial() + checked.lines
+                if not lines and (kept := leaving.item("partial", value, hits)) is not value:
+                    value, lines = kept, self._tool.partial_problems(kept)  # a mark may not be what the schema wants
+                if lines:
                     self._settlement.settle("tool_error.partial_schema", *lines)
                 else:
                     await emit(PartialResult(value=value))
             case messages.Progress():
-                await emit(Progress(done=message.done, total=message.total, message=errors.one_line(message.message)))
+                said = leaving.words("progress", message.message, hits)
+                await emit(Progress(done=message.done, total=message.total, message=errors.one_line(said)))
             case messages.Event(value=value):
-                await emit(ToolEvent(value=value))
+                await emit(ToolEvent(value=leaving.item("event", value, hits)))
             case messages.Log():
-                await emit(LogRecord(level=message.level, message=errors.one_line(message.message), data=message.data))
+                said, data = leaving.words("log", [message.message, message.data], hits)
+                await emit(LogRecord(level=message.level, message=errors.one_line(said), data=data))
             case _:
                 self._settlement.settle("violation.protocol", f"the worker sent {type(message).__name__} in a call")
 
-    def _judge_result(self, value: Any, checked: Checked | None) -> None:
+    async def _answer(self, message: messages.HostCall) -> tuple[bool, Any]:
+        """The answer to what the tool asks of the host: another tool, or a request to a host that it was granted."""
+        if message.name != HTTP:
+            return await self._host_calls.answer(self._tool, self._request, message.name, message.arguments)
+        outward = self._conclusion.outward
+        return unreachable() if outward is None else await outward.answer(message.arguments)
+
+    async def _judge_result(self, value: Any, checked: Checked | None, hits: tuple[Hit, ...]) -> None:
         lines = self._tool.result_problems(value) if checked is None else checked.lines
+        kept = value if lines else self._leaving.result(value, hits)
+        digest = None if checked is None else checked.digest
+        if kept is not value:  # what was found was redacted: it is another value now
+            lines = await trio.to_thread.run_sync(self._tool.result_problems, kept)
+            if lines:
+                raise Withheld(hit.id for hit in hits)
+            digest = None
         if lines:
             self._settlement.settle("tool_error.result_schema", *lines)
         elif self._settlement.settle("ok.done"):
-            self._conclusion.value = value
-            if checked is None:
-                self._conclusion.digest = spelling.digest(value)
+            self._conclusion.value = kept
+            if digest is None:
+                self._conclusion.digest = spelling.digest(kept)
             else:
-                self._conclusion.digest_later = checked.digest
+                self._conclusion.digest_later = digest
 
     async def _died(self, closed: Closed) -> None:
         conclusion = self._conclusion

@@ -17,7 +17,9 @@ from typing import Any
 import trio
 
 from engine import errors
+from engine.leaving import Leaving
 from engine.outcome import Outcome, Settlement, Usage, Verdict
+from engine.outward import Outward
 from engine.policy.model import Freshness
 from engine.preparing import LoadedTool, Prepared
 from engine.results.journal import Journal, Line
@@ -32,9 +34,11 @@ from engine.worker.base import End
 class Conclusion:
     """What is known of one call, filled in by it, and what is left to do of it: ``run`` once; ``told`` gives everybody the receipt."""
 
-    def __init__(self, tool: LoadedTool, tenant: str | None, pool: Pool, journal: Journal) -> None:
+    def __init__(self, tool: LoadedTool, tenant: str | None, pool: Pool, journal: Journal, leaving: Leaving) -> None:
         self._tool, self._tenant, self._pool, self._journal = tool, tenant, pool, journal
-        self.settlement = Settlement()
+        self.leaving = leaving
+        self.settlement = Settlement(lambda line: leaving.text("error", line))
+        self.outward: Outward | None = None  # its network, where it has one
         self.started = trio.current_time()
         self.prepared: Prepared | None = None
         self.seat: Seat | None = None
@@ -105,7 +109,7 @@ class Conclusion:
         """What the caller gets."""
         verdict = self._verdict()
         pump = None if self.spare is None else self.spare.pump
-        said = {} if pump is None else {name: capture.text() for name, capture in pump.captured.items()}
+        said = {} if pump is None else {name: self.leaving.text(name, capture.text()) for name, capture in pump.captured.items()}
         value = self.value if verdict.code == "ok.done" else None
         return Outcome(status=verdict.status, reason=verdict.code, value=value, lines=verdict.lines, conclusion=self.told, **said)
 
@@ -177,9 +181,11 @@ class Conclusion:
             enforced=self.seat.enforced if self.seat else b"{}",
             violations=tuple(self._violations),
             result=self.digest if verdict.code == "ok.done" else None,
+            egress={} if self.outward is None else self.outward.facts(),
+            secrets=self.leaving.found,
         )
         setting = prepared.setting if prepared else None
-        made = receipt(setting or self._tool.setting(self._tenant), happened, self._journal.kind)
+        made = self.leaving.line(receipt(setting or self._tool.setting(self._tenant), happened, self._journal.kind))
         self._line = self._journal.append(made, ran=self.seat is not None)
         if verdict.code != "ok.done":
             self._journal.flush()  # somebody may look into it now

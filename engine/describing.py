@@ -14,6 +14,7 @@ from typing import Any
 import trio
 
 from engine.errors import EngineError
+from engine.leaving import Leaving
 from engine.outcome import Usage, Verdict, error_for
 from engine.preparing import Loaded, Prepared
 from engine.results.journal import Journal
@@ -41,7 +42,9 @@ class Described:
     usage: dict[str, int] = dataclasses.field(default_factory=dict)
 
 
-async def describe(staged: Loaded, prepared: Prepared, pool: Pool, journal: Journal) -> tuple[list[Any], Mapping[str, Any]]:
+async def describe(
+    staged: Loaded, prepared: Prepared, pool: Pool, journal: Journal, leaving: Leaving
+) -> tuple[list[Any], Mapping[str, Any]]:
     """What the source declares, unchecked, and the receipt. Raises the error of the verdict that it ended with."""
     journal.require()
     started, limits = trio.current_time(), prepared.resolved.limits
@@ -58,7 +61,9 @@ async def describe(staged: Loaded, prepared: Prepared, pool: Pool, journal: Jour
         with trio.CancelScope(shield=True):
             await _leave(seat, found)
             await pool.give_back(seat, healthy=False)
-        made = _receipt(staged, prepared, found, enforced, (trio.current_time() - started) * 1000, journal)
+        code, line = found.verdict
+        found.verdict, found.stderr = (code, leaving.text("error", line)), leaving.text("stderr", found.stderr)
+        made = _receipt(staged, prepared, found, enforced, (trio.current_time() - started) * 1000, journal, leaving)
     if found.told is None:
         raise _refusal(found)
     return found.told, made
@@ -108,7 +113,13 @@ async def _leave(seat: Seat, found: Described) -> None:
 
 
 def _receipt(
-    staged: Loaded, prepared: Prepared, found: Described, enforced: Mapping[str, int], wall_ms: float, journal: Journal
+    staged: Loaded,
+    prepared: Prepared,
+    found: Described,
+    enforced: Mapping[str, int],
+    wall_ms: float,
+    journal: Journal,
+    leaving: Leaving,
 ) -> Mapping[str, Any]:
     code, line = found.verdict
     end = found.end
@@ -131,8 +142,9 @@ def _receipt(
         usage=Usage(wall_ms=round(wall_ms, 3), cpu_ms=end.cpu_ms if end else None, peak_rss_bytes=peak, **found.usage),
         started=True,
         enforced=spelled(dict(enforced)),
+        secrets=leaving.found,
     )
-    made = receipt(setting, happened, journal.kind)
+    made = leaving.line(receipt(setting, happened, journal.kind))
     journal.append(made, ran=True)
     journal.flush()
     return read(made)

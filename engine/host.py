@@ -18,6 +18,7 @@ import trio
 from engine.call import Call, Emit, Request
 from engine.concluding import Conclusion
 from engine.declaration import Declaration
+from engine.egress.resolver import HostResolver, Resolver
 from engine.errors import EngineError, HostError
 from engine.events import ToolOutput
 from engine.jail.plan import parser_order
@@ -27,8 +28,11 @@ from engine.outcome import Outcome, Status, error_for
 from engine.places import data_dir
 from engine.policy.load import load_policy
 from engine.policy.model import Mode
+from engine.policy.resolve import Resolved
 from engine.preparing import Loaded, LoadedTool, Preparation, Prepared
 from engine.results.journal import Journal
+from engine.secrecy import Secrecy
+from engine.staging.environ import Environ
 from engine.staging.graph import Graph
 from engine.state import image_digest, open_state
 from engine.supervision.memory import private_bytes
@@ -49,7 +53,8 @@ class Engine:
     Programs use ``load``, ``unload``, ``warm``, ``call``, ``stream`` and ``concluded``; the rest is for the engine's own parts.
     ``policy`` is a name (``required``, ``fixture``, ``host``) or a path; ``state_dir`` defaults to the user's state folder, and to a
     private temporary one where that cannot be written. ``worker`` is the kind for sources that are loaded without one, ``image_dir`` where
-    images lie in place of the user's cache. Raises PolicyError for the policy, HostError for the host.
+    images lie in place of the user's cache, ``resolver`` who knows the addresses of granted hosts in place of this host.
+    Raises PolicyError for the policy and its secrets, HostError for the host.
     """
 
     def __init__(
@@ -59,6 +64,7 @@ class Engine:
         state_dir: str | Path | None = None,
         worker: WorkerKind = "auto",
         image_dir: str | Path | None = None,
+        resolver: Resolver | None = None,
     ) -> None:
         self._policies = data_dir("policies")
         self._policy = load_policy(policy, self._policies)
@@ -67,6 +73,7 @@ class Engine:
         self._sources: dict[tuple[str, str], Path] = {}
         self._calls: set[Call] = set()
         self._worker = kind_named(worker)
+        self._secrecy = Secrecy(self._policies, HostResolver() if resolver is None else resolver)
         self._launchers = Launchers(None if image_dir is None else Path(image_dir))
         self._closing = trio.Event()
         self._unclean: list[str] = []
@@ -80,11 +87,14 @@ class Engine:
             raise error_for("refused.request", "an engine is opened once: make another one")
         self._state = open_state(self._wanted_state, self._policies)
         try:
+            await self._secrecy.hold(self._policy)
             self._journal = Journal(self._state.folder / "journal", ephemeral=self._state.ephemeral)
             launcher = await self._launchers.native()
-            self._preparation = Preparation(launcher.facts, self._state.places)
+            self._preparation = Preparation(launcher.facts, self._state.places, self._secrecy.variables)
             native = image_digest(launcher.facts)
-            self._loading = Loading(self._state.stores, self._state.places, self._preparation, native, self._launchers, self._journal)
+            self._loading = Loading(
+                self._state.stores, self._state.places, self._preparation, native, self._launchers, self._journal, self._secrecy
+            )
         except BaseException:
             await self._close_rest()
             raise
@@ -156,6 +166,13 @@ class Engine:
         every = [self._preparation.prepare(self.loaded(name, namespace=namespace), request) for name in names]
         for prepared in {prepared.recipe.key: prepared for prepared in every}.values():  # tools of one source may share a worker
             await self._pool.warm(prepared.recipe, prepared.resolved.pool, jails=jails, tenant=tenant)
+
+    async def reload_secrets(self) -> None:
+        """Read every secret of every policy again; calls from now on get the new values, and old ones stay watched for.
+
+        Raises PolicyError ``refused.secret``, and then all values are as they were.
+        """
+        await self._secrecy.reload()
 
     async def unload(self, namespace: str) -> None:
         """Forget the tools of a namespace. Their calls in flight go on; their idle jails end."""
@@ -255,6 +272,10 @@ class Engine:
         """For ``explain``: what stands before a worker for such a call. Starts nothing. Raises as a call is refused."""
         return self._preparation.prepare(self.loaded(name, namespace=request.namespace), request)
 
+    def environment(self, tool: LoadedTool, resolved: Resolved) -> Environ:
+        """For ``explain``: the variables of such a worker. Raises PolicyError ``refused.credential_*``."""
+        return self._preparation.environment(resolved, tool.loaded.kind)
+
     def alone(self) -> bool:
         """For the engine's own calls: whether one at most is under way."""
         return len(self._calls) <= 1
@@ -283,13 +304,21 @@ class Engine:
             tool = self.loaded(name, namespace=request.namespace)
         except EngineError as error:
             return _refused(error)
-        conclusion = Conclusion(tool, request.tenant, self._pool, self._journal)
+        leaving = self._secrecy.leaving(tool.loaded.policy.on_secret)
+        conclusion = Conclusion(tool, request.tenant, self._pool, self._journal, leaving)
         if self._closing.is_set():
             conclusion.settlement.settle("cancelled.shutdown", "the engine is closing")
             await conclusion.run()
             return conclusion.outcome()
         call = Call(
-            tool, request, preparation=self._preparation, pool=self._pool, host_calls=self, conclusion=conclusion, values=self._values
+            tool,
+            request,
+            preparation=self._preparation,
+            pool=self._pool,
+            host_calls=self,
+            conclusion=conclusion,
+            values=self._values,
+            secrecy=self._secrecy,
         )
         self._calls.add(call)
         try:

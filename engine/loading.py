@@ -7,9 +7,11 @@ Laws:
 2. With nobody asking for a kind, an image that cannot start on this host leaves the source to the native kind, which says so
    (tests/contract/test_wasm.py).
 3. What was read by parsing and what the imported declaration says must be equal, or the source is refused (tests/contract/test_loading.py).
+4. A source that brings a secret along is refused before anything of it runs (tests/security/test_secret_sources.py).
 """
 
 import dataclasses
+import functools
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -31,6 +33,8 @@ from engine.policy.model import Kind, Policy
 from engine.policy.resolve import Tightening, resolve_describe
 from engine.preparing import Loaded, LoadedTool, Preparation
 from engine.results.journal import Journal
+from engine.results.sources import source_problems
+from engine.secrecy import Secrecy
 from engine.staging import bundle, code, graph, layers
 from engine.staging.facts import Written
 from engine.state import Stores
@@ -41,6 +45,7 @@ from engine.worker.parser import open_parser
 
 _LINES = 20  # problems told at once
 _DESCRIBED = 256  # sources whose declarations are remembered; thousands would be held for as long as the engine lives
+_FEW_BYTES = 256 << 10  # of a source, looked through in half a millisecond; more is for another thread
 GUEST_NAMES = frozenset({"engine", "guest", "enter"})
 
 
@@ -57,8 +62,9 @@ class Parsed:
     @property
     def needs(self) -> Needs:
         """What a kind of worker is chosen by."""
+        standard, named = self.closed.standard, self.closed.named
         return Needs(
-            standard=self.closed.standard,
+            standard=standard | {name for name in named if name.rpartition(".")[0] in standard},
             externals=frozenset(self.closed.externals) - self.modules,
             native_layers=tuple(layer.name for layer in self.layers if layer.native),
             mode=self.policy.mode,
@@ -66,6 +72,8 @@ class Parsed:
             folders=tuple(sorted(self.policy.grants.folders)),
             memory_bytes=self.policy.limits.memory_bytes,
             clock_ms=self.policy.clock_ms,
+            network=bool(self.policy.network.rules),
+            http=any(f"{name}.".startswith(("engine.http.", "engine.authoring.http.")) for name in named),
         )
 
     @property
@@ -81,9 +89,16 @@ class Loading:
     """
 
     def __init__(
-        self, stores: Stores, places: Places, preparation: Preparation, native: str, launchers: Launchers, journal: Journal
+        self,
+        stores: Stores,
+        places: Places,
+        preparation: Preparation,
+        native: str,
+        launchers: Launchers,
+        journal: Journal,
+        secrecy: Secrecy,
     ) -> None:
-        self._stores, self._places, self._preparation, self._journal = stores, places, preparation, journal
+        self._stores, self._places, self._preparation, self._journal, self._secrecy = stores, places, preparation, journal, secrecy
         self._native, self._launchers = native, launchers
         self._describe = describe_policy(stores.policies)
         self._preload = load_preload(stores.policies)
@@ -110,12 +125,21 @@ class Loading:
         return await trio.to_thread.run_sync(lambda: [LoadedTool(made, loaded) for made in declarations])
 
     async def _parse(self, launcher: Launcher, source: Path, policy: Policy) -> Parsed:
+        await self._secrecy.hold(policy)
         async with open_parser(launcher, self._places) as parse:
             standard = launcher.facts.standard_modules
             closed = await graph.close_graph(source, parse, trio.to_thread.run_sync, standard=standard, reserved=GUEST_NAMES)
+        await self._require_innocent(closed, policy)
         found = self._layers(closed.layers, policy)
         compiled = {path: made for path, made in parse.code.items() if path in closed.files}
         return Parsed(closed=closed, layers=found, code=compiled, made_by=parse.python, policy=policy)
+
+    async def _require_innocent(self, closed: graph.Graph, policy: Policy) -> None:
+        """Refuse a source that brings a secret along. Raises ToolError ``refused.secret_source`` with file and line."""
+        look = functools.partial(source_problems, closed.files, self._secrecy.watch, policy.grants.secret_files)
+        few = sum(map(len, closed.files.values())) <= _FEW_BYTES
+        if lines := look() if few else await trio.to_thread.run_sync(look):
+            raise error_for("refused.secret_source", *lines)
 
     async def _stage(self, launcher: Launcher, parsed: Parsed, asked: Mapping[str, Kind]) -> Loaded:
         """The bundle, published, for the kind of worker that is chosen for it."""
@@ -177,7 +201,7 @@ class Loading:
             names = [layer.name for layer in staged.layers]
             resolved = resolve_describe(self._describe, staged.policy, names, Tightening())
             prepared = self._preparation.prepared(resolved, staged, tenant=None, describing=True)
-            told, made = await describe(staged, prepared, pool, self._journal)
+            told, made = await describe(staged, prepared, pool, self._journal, self._secrecy.leaving(staged.policy.on_secret))
             if len(self._described) >= _DESCRIBED:
                 del self._described[next(iter(self._described))]
             # in a thread: a hundred schemas full of patterns take seconds to compile

@@ -227,14 +227,16 @@ class Verdict:
 class Settlement:
     """Holds the verdict of one call; the first ``settle`` wins and later ones change nothing."""
 
-    def __init__(self) -> None:
+    def __init__(self, clean: Callable[[str], str] = str) -> None:
+        """``clean`` gives a line as it may be seen."""
         self.verdict: Verdict | None = None
+        self._clean = clean
 
     def settle(self, code: str, *lines: str) -> bool:
         """Set the verdict unless it is set; says whether this one was taken."""
         if self.verdict is not None:
             return False
-        self.verdict = Verdict(code=code, lines=lines)
+        self.verdict = Verdict(code=code, lines=tuple(self._clean(line) for line in lines))
         return True
 
 

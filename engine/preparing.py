@@ -9,7 +9,7 @@ Laws:
 
 import dataclasses
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from engine import errors
@@ -38,6 +38,7 @@ from engine.worker.kinds import Choice
 _NESTED_NODES = 100_000  # values in the arguments of a tool's own call; they are packed and checked at once
 _TENANT = 256  # characters of a tenant's name; it stands on every receipt
 _KEPT = 256  # more than any pool has jails
+Variables = Callable[[Mapping[str, tuple[str, ...]], tuple[str, ...]], Mapping[str, str]]
 _FRAME_SLACK = 64 << 10  # beside the largest value: a message's head, a failure's words, a tool's own call
 
 
@@ -152,8 +153,9 @@ class Prepared:
 class Preparation:
     """Makes calls ready on one host. Keeps what it made, by what it was made from: a call like an earlier one resolves nothing anew."""
 
-    def __init__(self, facts: HostFacts, places: plans.Places) -> None:
-        self._facts, self._places = facts, places
+    def __init__(self, facts: HostFacts, places: plans.Places, variables: Variables) -> None:
+        """``variables`` gives those of a capability, out of the names by capability that a policy has."""
+        self._facts, self._places, self._variables = facts, places, variables
         self._plans: dict[str, plans.Plan] = {}
         self._made: dict[object, Prepared] = {}
 
@@ -187,7 +189,8 @@ class Preparation:
 
     def prepared(self, resolved: Resolved, loaded: Loaded, *, tenant: str | None, describing: bool = False) -> Prepared:
         """The same from a policy that is resolved already."""
-        variables = environ.build(resolved, environ.read_real()).variables
+        environment = self.environment(resolved, loaded.kind)
+        variables = environment.variables
         layers = tuple(layer for layer in loaded.layers if layer.name in resolved.layers)
         # it holds every layer of the source, whatever a tool asks for; and describing shows what the base makes of the source
         published = loaded.published if layers == loaded.layers and not describing else None
@@ -215,6 +218,8 @@ class Preparation:
             start_ms=limits.start_ms,
             freshness=resolved.freshness,
             wasm=image if loaded.kind is Kind.WASM else "",
+            scope=resolved.scope,
+            secret_names=environment.secret_names,
         )
         policy = {
             "name": resolved.policy,
@@ -233,6 +238,12 @@ class Preparation:
             **({"published": True} if published else {}),
         }
         return Prepared(resolved=resolved, recipe=recipe, policy=policy, worker=worker)
+
+    def environment(self, resolved: Resolved, kind: Kind) -> environ.Environ:
+        """The variables of a worker of that kind. Raises PolicyError ``refused.credential_*``."""
+        secrets = self._variables(resolved.families, resolved.credentials)
+        # a WebAssembly worker has no connections of its own, and no file to find certificates in
+        return environ.build(resolved, secrets, certificates=resolved.scope is not None and kind is not Kind.WASM)
 
     def _plan(self, key: str, resolved: Resolved, loaded: Loaded) -> plans.Plan:
         made = self._plans.get(key)

@@ -21,6 +21,7 @@ BOTH = (
     "contract/test_endings.py",
     "contract/test_exceptions.py",
     "contract/test_first.py",
+    "contract/test_http_hostcall.py",
     "contract/test_loading.py",
     "contract/test_modes.py",
     "contract/test_namespaces.py",
@@ -54,6 +55,7 @@ _HOST_MODE = "without a wall there is the native kind alone"
 NATIVE_ONLY: Mapping[str, str] = {
     "contract/test_cancelling.py::test_a_running_tool_is_ended[import signal\\nsignal.raise_signal(signal.SIGSTOP)]": _NO_CALLS,
     "contract/test_concluding.py::test_what_would_not_end_is_told_to_who_asks_and_who_closes": _NO_THREADS,
+    "contract/test_http_hostcall.py::test_threads_take_turns": _NO_THREADS,
     "contract/test_modes.py::TestHost::test_the_receipt_says_that_there_was_no_wall": _HOST_MODE,
     "contract/test_modes.py::TestHost::test_what_the_tool_left_running_is_ended_with_the_call": _HOST_MODE,
     "contract/test_receipts.py::TestFacts::test_loosenings_are_listed_by_name": _HOST_MODE,

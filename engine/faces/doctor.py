@@ -28,7 +28,8 @@ from engine.launchers import Launchers
 from engine.outcome import Outcome, error_for
 from engine.places import data_dir
 from engine.policy.load import load_policy
-from engine.policy.model import PROTECTIONS, Mode, Policy
+from engine.policy.model import Mode, Policy
+from engine.policy.protections import PROTECTIONS
 from engine.state import open_state
 from engine.worker.launcher import Launcher
 from engine.worker.probe import Found, probe

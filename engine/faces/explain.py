@@ -22,7 +22,6 @@ from engine.jail.plan import Plan
 from engine.policy.model import LIMIT_KEYS, Pool
 from engine.policy.resolve import Resolved, Tightening, resolve
 from engine.preparing import Loaded, LoadedTool
-from engine.staging import environ
 from engine.staging.graph import Graph
 
 _NAMES = ("request", "declaration", "arguments", "policy", "bundle", "environment", "plan")
@@ -134,7 +133,7 @@ def _prepared(walk: _Walk, engine: Engine, loaded: LoadedTool, arguments: dict[s
         resolved = resolve(loaded.loaded.policy, loaded.asked, Tightening(timeout_ms=wanted.timeout_ms))
         walk.told("policy", **_policy(resolved))
         name = "environment"
-        variables = environ.build(resolved, environ.read_real())
+        variables = engine.environment(loaded, resolved)
         walk.told("environment", names=sorted(variables.variables), of_these_secret=len(variables.secret_names))
         name = "plan"
         prepared = engine.prepare(loaded.name, Request(arguments=arguments, timeout_ms=wanted.timeout_ms, tenant=wanted.tenant))

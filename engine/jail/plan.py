@@ -5,6 +5,7 @@ Not its job: doing any of it (``worker_images/enter``), choosing a policy (``pol
 Laws:
 1. Every protection that the policy needs is in the plan, or there is no plan (tests/unit/test_plan.py).
 2. What is not listed does not exist in the jail: there is no bind of a whole root (tests/unit/test_plan.py).
+3. Without a scope nothing of a network is in the plan; with one, its places and no more (tests/unit/test_plan_network.py).
 """
 
 import dataclasses
@@ -15,10 +16,11 @@ from pathlib import Path
 from typing import Any
 
 from engine.errors import HostError
-from engine.jail import bpf, syscalls
+from engine.jail import bpf, network, syscalls
 from engine.jail.facts import UIDS, HostFacts, Way
 from engine.outcome import error_for
 from engine.policy.model import Freshness, Mode
+from engine.policy.network import Destination
 from engine.policy.resolve import Resolved
 
 # Landlock file rights by bit (landlock(7)); 13 came with ABI 2, 14 with 3, 15 with 5
@@ -70,7 +72,10 @@ class Content:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Plan:
-    """``order`` goes to the launcher; ``root`` and ``layers`` are where the guest finds source and layers."""
+    """``order`` goes to the launcher; ``root`` and ``layers`` are where the guest finds source and layers.
+
+    ``listeners`` are where the listening sockets of a scoped jail lead, in the order in which they come with its report.
+    """
 
     order: Mapping[str, Any]
     root: str
@@ -78,14 +83,20 @@ class Plan:
     needed: Mapping[str, int]
     means: Mapping[str, str]
     walls: bool
+    listeners: tuple[Destination, ...] = ()
 
 
 def make(resolved: Resolved, facts: HostFacts, places: Places, content: Content) -> Plan:
-    """The plan. Raises HostError ``refused.cannot_enforce`` naming each protection, what was found and what is needed."""
-    walls = resolved.mode is not Mode.HOST
+    """The plan. Raises HostError ``refused.cannot_enforce`` naming each protection, what was found and what is needed.
+
+    Raises HostError ``refused.network_scoped`` with what keeps the places of a scope from being held.
+    """
+    walls, scope = resolved.mode is not Mode.HOST, resolved.scope
     if walls:
         _refuse_missing(resolved, facts)
-    filters = _filters(places.syscalls, facts.machine) if walls else {"jail": "", "child": "", "tgid": []}
+    if scope is not None:
+        network.refuse_unheld(scope, facts, resolved.protections.get("network_namespace", 0), walls=walls)
+    filters = _filters(places.syscalls, facts.machine, scoped=scope is not None) if walls else {"jail": "", "child": "", "tgid": []}
     layers = tuple(f"/layers/{name}" for name, _ in content.layers) if walls else tuple(str(path) for _, path in content.layers)
     inside = facts.stdlib_inside if walls else facts.stdlib
     root = "/bundle" if walls else str(content.source)
@@ -109,6 +120,7 @@ def make(resolved: Resolved, facts: HostFacts, places: Places, content: Content)
         },
         "scratch": "/tmp" if walls else str(places.scratch),  # noqa: S108 - the jail's own, a mount that nobody else sees
         "landlock": _landlock(resolved, facts, content),
+        "network": None if scope is None else network.order(scope),
         "filters": filters,
         "limits": _limits(resolved, facts, walls),
         "cgroup_limits": _cgroup_limits(resolved, facts) if walls else {},
@@ -118,7 +130,15 @@ def make(resolved: Resolved, facts: HostFacts, places: Places, content: Content)
         "code": list(content.code) if content.code else None,
         "layers": list(layers),
     }
-    return Plan(order=order, root=root, layers=layers, needed=dict(resolved.protections), means=_means(order, facts), walls=walls)
+    return Plan(
+        order=order,
+        root=root,
+        layers=layers,
+        needed=dict(resolved.protections),
+        means=_means(order, facts),
+        walls=walls,
+        listeners=() if scope is None else scope.destinations,
+    )
 
 
 def _refuse_missing(resolved: Resolved, facts: HostFacts) -> None:
@@ -172,7 +192,7 @@ def _own_binds(resolved: Resolved, content: Content) -> list[list[str]]:
     binds = [[str(content.source), "/bundle", "folder"]]
     binds += [[str(path), f"/layers/{name}", "folder"] for name, path in content.layers]
     binds += [[_straight(name, path), f"/granted/{name}", "folder"] for name, path in sorted(resolved.folders.items())]
-    return binds
+    return binds + (network.binds(resolved.scope) if resolved.scope is not None else [])
 
 
 def _straight(name: str, path: str) -> str:
@@ -192,11 +212,14 @@ def _landlock(resolved: Resolved, facts: HostFacts, content: Content) -> dict[st
     folders += [f"/granted/{name}" for name in sorted(resolved.folders)]
     if Path("/usr/share/zoneinfo").is_dir():
         folders.append("/usr/share/zoneinfo")
+    if resolved.scope is not None:
+        folders.append(network.READABLE)
     paths = [[folder, _READ & files] for folder in folders] + [[f"/dev/{name}", _DEVICE & files] for name in _DEVICES]
     return {
         "abi": abi,
         "files": files,
-        "network": 3 if abi >= 4 else 0,  # bind and connect of TCP; nothing is allowed
+        "network": 3 if abi >= network.CONNECT_ABI else 0,  # bind and connect of TCP; nothing is allowed but what follows
+        "ports": network.ports(resolved.scope) if resolved.scope is not None else [],  # to connect to
         "scope": 3 if abi >= 6 else 0,  # abstract Unix sockets and signals stay inside the domain
         "slot": _SCRATCH & files,
         "paths": paths,
@@ -252,12 +275,12 @@ def _means(order: Mapping[str, Any], facts: HostFacts) -> dict[str, str]:
 
 
 @functools.cache
-def _filters(folder: Path, machine: str) -> dict[str, Any]:
-    """Both filters as the launcher takes them, compiled once for a policy folder."""
+def _filters(folder: Path, machine: str, *, scoped: bool) -> dict[str, Any]:
+    """Both filters as the launcher takes them, compiled once for a policy folder; ``scoped``: with the calls of a network."""
     profiles = syscalls.load_profiles(folder)
     arch = syscalls.Arch(machine)
-    jail = _compiled(profiles, syscalls.JAIL, arch)
-    child = _compiled(profiles, syscalls.CHILD, arch)
+    jail = _compiled(profiles, syscalls.SCOPED_JAIL if scoped else syscalls.JAIL, arch)
+    child = _compiled(profiles, syscalls.SCOPED_CHILD if scoped else syscalls.CHILD, arch)
     return {"jail": jail.blob.hex(), "child": child.blob.hex(), "tgid": list(child.tgid_offsets)}
 
 

@@ -21,6 +21,8 @@ from engine.errors import PolicyError
 
 JAIL: Final = ("compute", "scratch", "zygote")  # pid 1, loaded once at lock-down; its children inherit it
 CHILD: Final = ("compute", "scratch", "child")  # loaded on top by each child before tool code
+SCOPED_JAIL: Final = (*JAIL, "network")  # the same two of a worker that may connect to named places
+SCOPED_CHILD: Final = (*CHILD, "network")
 WASM_JAIL: Final = ("wasm", "wasm_zygote")  # the same two of a WebAssembly worker
 WASM_CHILD: Final = ("wasm", "wasm_child")
 EPERM: Final = 1
@@ -191,8 +193,14 @@ def _read_profile(name: str, table: Mapping[str, Any], numbers: Mapping[str, Map
     calls = table.get("calls", {})
     if not isinstance(calls, dict):
         raise _wrong(f"{where}: calls must be a table")
-    entries = tuple(_read_entry(call, row, numbers, f"{where}: {call}") for call, row in calls.items())
+    entries = tuple(_read_entry(call, row, numbers, f"{where}: {call}") for call, rows in calls.items() for row in _alternatives(rows))
     return Profile(name=name, purpose=_text(table, "purpose", where), entries=entries)
+
+
+def _alternatives(rows: Any) -> Sequence[Any]:
+    """The entries of one call: one, or a list of several, of which any may allow it."""
+    # security: an empty list would drop the call's own refusal without a word, as a row it is malformed
+    return rows if isinstance(rows, list) and rows else (rows,)
 
 
 def _read_entry(name: str, row: Any, numbers: Mapping[str, Mapping[Arch, int]], where: str) -> Entry:

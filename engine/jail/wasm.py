@@ -31,7 +31,8 @@ def make(resolved: Resolved, facts: HostFacts, places: plan.Places, content: pla
     lines = _unfit(resolved)
     if lines:
         raise HostError("refused.cannot_enforce", *lines)
-    native = plan.make(resolved, facts, places, content)
+    # a scope is the supervisor's to answer, by host calls: there is no socket in this jail, and nothing to reach
+    native = plan.make(dataclasses.replace(resolved, scope=None), facts, places, content)
     landlock = native.order["landlock"]
     order = {
         **native.order,

@@ -1,22 +1,21 @@
-"""Policy files to ``Policy``: the only reader of files on this floor.
+"""Policy files to ``Policy``.
 
-Its job: strict TOML (unknown keys, values, duplicates, missing reasons refuse with file and key), ``extends``, the list of denied
-names, the list of modules to preload.
-Not its job: what the values mean together (``model.py``), where the folder is (``places.py``).
+Its job: the keys of a policy file (unknown keys, values, missing reasons refuse with file and key), ``extends``, finding a network
+profile, the list of denied names, the list of modules to preload.
+Not its job: reading (``reading.py``), profile files (``profiles.py``), what the values mean together (``model.py``), where the
+folder is (``places.py``).
 Laws:
 1. Every entry is ``key = { value = ..., reason = "..." }`` with a reason in words (tests/unit/test_policy_load.py).
 2. A file starts from what it extends, else from nothing granted, the default limits and the required protections
    (tests/unit/test_policy_load.py).
-3. Loosenings are never inherited: each file that needs one names it, so that its reader sees it (tests/unit/test_policy_load.py).
+3. Loosenings are never inherited: each file that needs one names it, so that its reader sees it (tests/unit/test_policy_extends.py).
 4. Each file of a chain is a valid policy by itself, so a mistake is reported with the file it stands in
-   (tests/unit/test_policy_load.py).
+   (tests/unit/test_policy_extends.py).
+5. A network profile is named, never a path; true is refused wherever it is written (tests/unit/test_policy_network.py).
 """
 
 import dataclasses
 import os
-import re
-import stat
-import tomllib
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import MappingProxyType
@@ -24,40 +23,35 @@ from typing import Any
 
 from engine.errors import EngineError, PolicyError
 from engine.limits import LIMIT_NAMES, Limits, parse_size, parse_time
-from engine.policy.model import (
-    LIMIT_KEYS,
-    LOOSENINGS,
-    NEEDED,
-    NO_WALL,
-    PROTECTIONS,
-    Freshness,
-    Grants,
-    Kind,
-    Mode,
-    Permission,
-    Policy,
-    Pool,
-    parse_limits,
-)
-from engine.policy.secrets import SHAPE_KINDS, DeniedNames, shape_problem
+from engine.outcome import error_for
+from engine.policy.grants import SETS, Grants
+from engine.policy.model import LIMIT_KEYS, Freshness, Kind, Mode, OnSecret, Permission, Policy, Pool, parse_limits
+from engine.policy.network import NO_NETWORK, Profile
+from engine.policy.profiles import load_profile
+from engine.policy.protections import LOOSENINGS, NEEDED, NO_WALL, PROTECTIONS
+from engine.policy.reading import NAME, amount, file_error, read_document, strings, value_of
+from engine.policy.secrets import SHAPE_KINDS, DeniedNames, SecretSource, shape_problem
 
-_FILE_BYTES = 256 << 10  # a policy is written by hand; more is a mistake or an attack on the parser
 _CHAIN = 8
-_NAME = re.compile(r"[a-z][a-z0-9_-]{0,63}")
-_ENUMS: Mapping[str, type[Mode | Permission | Freshness | Kind]] = MappingProxyType(
-    {"mode": Mode, "permission": Permission, "freshness": Freshness, "worker": Kind}
+_Word = Mode | Permission | Freshness | Kind | OnSecret
+_ENUMS: Mapping[str, type[_Word]] = MappingProxyType(
+    {"mode": Mode, "permission": Permission, "freshness": Freshness, "worker": Kind, "on_secret": OnSecret}
 )
 _IMAGE, _CLOCK = "image", "clock"
-_SETS = ("layers", "credentials", "network", "effects")
+_VALUES = "value"  # a table of that list that is about values, not names (``shapes.py``)
+_STEERING = ("loaders", "resolvers", "search_paths", "shells", "places", "ambient")  # its groups that hold for credentials too
 _MAPS = ("environment", "folders")
 _TABLES: Mapping[str, tuple[str, ...] | None] = MappingProxyType(
     {
         "limits": tuple(LIMIT_KEYS),
         "protections": tuple(PROTECTIONS),
-        "grants": _SETS,
+        "grants": SETS,
         "loosenings": tuple(LOOSENINGS),
         "pool": ("jails", "total", "ready", "queued", "idle", "memory"),
         "images": None,  # names of the operator's choice
+        "network": ("profile",),
+        "secrets": None,
+        "credentials": None,
     }
 )
 _AMOUNTS: Mapping[str, tuple[str, Callable[[object], int]]] = MappingProxyType(
@@ -78,39 +72,50 @@ def describe_policy(policies: Path) -> Policy:
 def load_denied(policies: Path) -> DeniedNames:
     """The shapes of names that no policy can hand over. Raises PolicyError: without a list that can be read nothing runs."""
     path = policies / "denied_secrets.toml"
-    document = _read(path)
-    lines = [f"{kind}: unknown table; allowed: {', '.join(SHAPE_KINDS)}" for kind in document if kind not in SHAPE_KINDS]
+    document = read_document(path)
+    tables = (*SHAPE_KINDS, _VALUES)
+    lines = [f"{kind}: unknown table; allowed: {', '.join(tables)}" for kind in document if kind not in tables]
     found: dict[str, list[str]] = {}
+    steering: dict[str, list[str]] = {}
     for kind in SHAPE_KINDS:
         shapes: dict[str, list[str]] = {}
         _table(lines, kind, document.get(kind), None, shapes)
         found[kind] = [shape for listed in shapes.values() for shape in listed]
+        steering[kind] = [shape for group in _STEERING for shape in shapes.get(group, ())]
         twice = sorted({shape for shape in found[kind] if found[kind].count(shape) > 1})
         lines += [f"{kind}: {shape!r} is listed twice" for shape in twice]
         lines += [] if found[kind] or lines else [f"{kind}: an empty table denies nothing"]
     if lines:
-        raise _error(path, lines)
-    return DeniedNames(**{kind: frozenset(shapes) for kind, shapes in found.items()})
+        raise file_error(path, lines)
+    # security: a list whose groups were renamed would let a credential be called LD_PRELOAD
+    if not any(steering.values()):
+        raise file_error(path, [f"none of the groups {', '.join(_STEERING)} is there"])
+    return dataclasses.replace(_names_of(found), steering=_names_of(steering))
+
+
+def _names_of(shapes: Mapping[str, list[str]]) -> DeniedNames:
+    fragment, word, ending, whole = (frozenset(shapes[kind]) for kind in SHAPE_KINDS)
+    return DeniedNames(fragment=fragment, word=word, ending=ending, whole=whole)
 
 
 def load_preload(policies: Path) -> tuple[str, ...]:
     """The standard modules that a worker's first process may import beforehand. Raises PolicyError naming file and key."""
     path = policies / "preload.toml"
-    modules = _read(path).get("modules")
+    modules = read_document(path).get("modules")
     if not isinstance(modules, dict):
-        raise _error(path, ["modules: want a table of module names"])
+        raise file_error(path, ["modules: want a table of module names"])
     lines = [
         f'modules.{name}: want {{ fork_us = ..., reason = "..." }} with these two keys and no other'
         for name, entry in modules.items()
         if not isinstance(entry, dict) or entry.keys() != {"fork_us", "reason"} or not name.isidentifier()
     ]
     if lines:
-        raise _error(path, lines)
+        raise file_error(path, lines)
     return tuple(modules)
 
 
 def _shapes(kind: str, key: str, value: object) -> list[str]:
-    shapes = _strings(key, value)
+    shapes = strings(key, value)
     problems = [f"{key}: {problem}" for shape in shapes if (problem := shape_problem(kind, shape)) is not None]
     if problems or not shapes:
         raise PolicyError("refused.policy", *(problems or [f"{key}: an empty list denies nothing; remove the entry"]))
@@ -124,7 +129,7 @@ def _locate(name: str | Path, policies: Path, relative_to: Path) -> Path:
     if isinstance(name, Path) or "/" in text or text.endswith(".toml"):
         return relative_to / text
     # security: a name is never a path, so a caller who may choose a policy by name cannot climb out of the folder
-    if _NAME.fullmatch(text) is None:
+    if NAME.fullmatch(text) is None:
         raise PolicyError("refused.policy", "a policy is named by a-z, 0-9, '_' and '-', or by the path of its .toml file")
     path = policies / f"{text}.toml"
     if not path.is_file():
@@ -139,19 +144,38 @@ def _names(policies: Path) -> list[str]:
 def _load(path: Path, policies: Path, denied: DeniedNames, chain: tuple[Path, ...]) -> Policy:
     real = Path(os.path.realpath(path))  # Path.resolve() raises on a loop of links before 3.13; reading it says so in words
     if real in chain or len(chain) >= _CHAIN:
-        raise _error(path, [f"extends: a loop, or more than {_CHAIN} files: {' -> '.join(x.name for x in (*chain, real))}"])
-    document = _read(path)
+        raise file_error(path, [f"extends: a loop, or more than {_CHAIN} files: {' -> '.join(x.name for x in (*chain, real))}"])
+    document = read_document(path)
     if not document:
-        raise _error(path, ['the file says nothing; write at least extends = "required"'])
+        raise file_error(path, ['the file says nothing; write at least extends = "required"'])
     extends = document.pop("extends", None)
     if extends is not None and (not isinstance(extends, str) or not extends):
-        raise _error(path, ["extends: want the name of a policy or the path of its .toml file"])
+        raise file_error(path, ["extends: want the name of a policy or the path of its .toml file"])
     base = _load(_locate(extends, policies, path.parent), policies, denied, (*chain, real)) if extends is not None else _nothing(denied)
     entries = _entries(path, document)
+    network = _profile(path, policies, base.network, entries["network"])
     try:
-        return _overlay(path.stem, base, entries)
+        return _overlay(path.stem, base, entries, network)
     except EngineError as error:
-        raise _error(path, list(error.lines)) from None
+        raise file_error(path, list(error.lines)) from None
+
+
+def _profile(path: Path, policies: Path, inherited: Profile, own: Mapping[str, Any]) -> Profile:
+    """The profile that this file names, from beside it or else from the shipped ones; what it extends when it names none."""
+    name = own.get("profile")
+    if name is True:
+        raise error_for(
+            "refused.network_unbounded", f"{path}: network.profile: name a profile; a network without bounds is given to nobody"
+        )
+    if name is None or name == NO_NETWORK.name:
+        return inherited if name is None else NO_NETWORK
+    folders = [path.parent / "network", policies / "network"]
+    # security: what lies beside the policy counts even where it cannot be read; the shipped one must not stand in for it in silence
+    found = next((folder / f"{name}.toml" for folder in folders if os.path.lexists(folder / f"{name}.toml")), None)
+    if found is None:
+        names = sorted({one.stem for folder in folders for one in folder.glob("*.toml")})
+        raise file_error(path, [f"network.profile: there is no profile {name}; there are: {', '.join(['none', *names])}"])
+    return load_profile(found)
 
 
 def _nothing(denied: DeniedNames) -> Policy:
@@ -169,7 +193,7 @@ def _nothing(denied: DeniedNames) -> Policy:
     )
 
 
-def _overlay(name: str, base: Policy, entries: Mapping[str, Mapping[str, Any]]) -> Policy:
+def _overlay(name: str, base: Policy, entries: Mapping[str, Mapping[str, Any]], network: Profile) -> Policy:
     """The base with the entries of one file in place of its own; lists are replaced whole, tables by key."""
     own = entries[""]
     mode: Mode = own.get("mode", base.mode)
@@ -192,6 +216,10 @@ def _overlay(name: str, base: Policy, entries: Mapping[str, Mapping[str, Any]]) 
         clock_ms=own.get("clock_ms", base.clock_ms),
         denied=base.denied,
         images={**base.images, **entries["images"]},
+        network=network,
+        secrets={**base.secrets, **entries["secrets"]},
+        families={**base.families, **entries["credentials"]},
+        on_secret=own.get("on_secret", base.on_secret),
     )
 
 
@@ -205,13 +233,13 @@ def _entries(path: Path, document: Mapping[str, Any]) -> dict[str, dict[str, Any
         elif key == "grants" and isinstance(content, dict):
             for name in (name for name in _MAPS if name in content):
                 _table(lines, f"grants.{name}", content[name], None, found[f"grants.{name}"])
-            _table(lines, key, {name: entry for name, entry in content.items() if name not in _MAPS}, _SETS, found[key])
+            _table(lines, key, {name: entry for name, entry in content.items() if name not in _MAPS}, SETS, found[key])
         elif key in _TABLES:
             _table(lines, key, content, _TABLES[key], found[key])
         else:
             lines.append(f"{key}: unknown key; allowed: {', '.join(('extends', *_ENUMS, _IMAGE, _CLOCK, *_TABLES))}")
     if lines:
-        raise _error(path, lines)
+        raise file_error(path, lines)
     return found
 
 
@@ -231,7 +259,7 @@ def _entry(lines: list[str], table: str, name: str, entry: object, into: dict[st
     """Parse one entry; its problems go to the list, so that a file's mistakes come all at once."""
     key = f"{table}.{name}" if table else name
     try:
-        field, value = _typed(table, name, key, _value(key, entry))
+        field, value = _typed(table, name, key, value_of(key, entry))
         into[field] = value
     except PolicyError as error:
         lines.extend(error.lines)
@@ -242,18 +270,24 @@ def _typed(table: str, name: str, key: str, value: object) -> tuple[str, Any]:
     if name == _IMAGE and table == "":
         return name, _name(key, value)
     if name == _CLOCK and table == "":
-        return "clock_ms", _amount(key, value, parse_time)
+        return "clock_ms", amount(key, value, parse_time)
     if table == "":
         return name, _member(key, value)
     if table in SHAPE_KINDS:
         return name, _shapes(table, key, value)
+    if table == "network":
+        return name, _profile_name(key, value)
+    if table == "secrets":
+        return name, _secret(key, value)
+    if table == "credentials":
+        return name, tuple(strings(key, value))
     if table == "grants":
-        return name, frozenset(_strings(key, value))
+        return name, frozenset(strings(key, value))
     if table == "limits":
         return next(iter(parse_limits({name: value}).items()))
     if table == "pool" and name in _AMOUNTS:
         field, parse = _AMOUNTS[name]
-        return field, _amount(key, value, parse)
+        return field, amount(key, value, parse)
     if table == "loosenings" and value is not True:
         raise PolicyError("refused.policy", f"{key}: the value is true; to go without this loosening, remove the line")
     if table in ("grants.environment", "grants.folders") and not isinstance(value, str):
@@ -261,14 +295,21 @@ def _typed(table: str, name: str, key: str, value: object) -> tuple[str, Any]:
     return name, value
 
 
-def _amount(key: str, value: object, parse: Callable[[object], int]) -> int:
+def _profile_name(key: str, value: object) -> str | bool:
+    # security: a name is never a path, and false, 0 or "" must not come to mean anything
+    if value is True or (isinstance(value, str) and NAME.fullmatch(value) is not None):
+        return value
+    raise PolicyError("refused.policy", f"{key}: want \"none\" or the name of a profile: a-z, then up to 63 of a-z, 0-9, '_' and '-'")
+
+
+def _secret(key: str, value: object) -> SecretSource:
     try:
-        return parse(value)
+        return SecretSource.of(value)
     except PolicyError as error:
         raise PolicyError("refused.policy", *(f"{key}: {line}" for line in error.lines)) from None
 
 
-def _member(key: str, value: object) -> Mode | Permission | Freshness | Kind:
+def _member(key: str, value: object) -> _Word:
     members = [member.value for member in _ENUMS[key]]
     if not isinstance(value, str) or value not in members:
         raise PolicyError("refused.policy", f"{key}: {value!r} is unknown; allowed: {', '.join(members)}")
@@ -276,56 +317,6 @@ def _member(key: str, value: object) -> Mode | Permission | Freshness | Kind:
 
 
 def _name(key: str, value: object) -> str:
-    if not isinstance(value, str) or _NAME.fullmatch(value) is None:
+    if not isinstance(value, str) or NAME.fullmatch(value) is None:
         raise PolicyError("refused.policy", f"{key}: want the name of an image, such as python_wasm")
     return value
-
-
-def _strings(key: str, value: object) -> list[str]:
-    if not isinstance(value, list) or not all(isinstance(item, str) and item for item in value):
-        raise PolicyError("refused.policy", f"{key}: want a list of non-empty texts; [] grants nothing")
-    if len(set(value)) != len(value):
-        raise PolicyError("refused.policy", f"{key}: the same text is listed twice")
-    return value
-
-
-def _value(key: str, entry: object) -> object:
-    if not isinstance(entry, dict) or entry.keys() != {"value", "reason"}:
-        raise PolicyError("refused.policy", f'{key}: want {{ value = ..., reason = "..." }} with these two keys and no other')
-    reason = entry["reason"]
-    if not isinstance(reason, str) or not reason.strip():
-        raise PolicyError("refused.policy", f"{key}: the reason must say in words why")
-    return entry["value"]
-
-
-def _read(path: Path) -> dict[str, Any]:
-    try:
-        text = _bytes(path).decode("utf-8")
-    except OSError as error:
-        raise _error(path, [f"cannot be read: {error.strerror or type(error).__name__}"]) from None
-    except UnicodeDecodeError as error:
-        raise _error(path, [f"is not UTF-8 text (byte {error.start})"]) from None
-    try:
-        return tomllib.loads(text)
-    except ValueError as error:  # TOMLDecodeError, or int() refusing thousands of digits
-        where = re.search(r"\(at line ([0-9]+), column [0-9]+\)", str(error))
-        line = int(where[1]) if where else text.count("\n") + 1
-        raise PolicyError("refused.policy", f"{path}:{line}: not TOML: {str(error).split(' (at ')[0]}") from None
-    except RecursionError:
-        raise _error(path, ["is nested too deeply"]) from None
-
-
-def _bytes(path: Path) -> bytes:
-    # security: O_NONBLOCK and the type check, because a FIFO or a device in place of the file would hang the engine
-    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
-    with os.fdopen(descriptor, "rb") as file:
-        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-            raise _error(path, ["is not a regular file"])
-        data = file.read(_FILE_BYTES + 1)
-    if len(data) > _FILE_BYTES:
-        raise _error(path, [f"is larger than {_FILE_BYTES} bytes"])
-    return data
-
-
-def _error(path: Path, lines: list[str]) -> PolicyError:
-    return PolicyError("refused.policy", *(f"{path}: {line}" for line in lines))

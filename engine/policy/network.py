@@ -14,15 +14,30 @@ import functools
 import ipaddress
 import re
 from collections.abc import Iterable, Mapping
+from types import MappingProxyType
 from typing import Any
 
 import idna
+
+from engine.errors import PolicyError
 
 _LABEL = r"[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?"  # RFC 1123 section 2.1
 # The last label begins with a letter: 127.1, 0x7f.1 and 2130706433 are addresses in disguise, not names.
 _NAME = re.compile(rf"(?:{_LABEL}\.)+(?=[a-z]){_LABEL}")
 _PORT = re.compile(r"[1-9][0-9]{0,4}")
 _LONGEST = 253  # characters of a name without its last dot (RFC 1035 section 2.3.4)
+_HIGHEST: Mapping[str, int] = MappingProxyType(
+    {
+        "connections": 1024,  # each holds two descriptors of the engine's
+        "total": 1 << 20,
+        "denials": 1 << 16,
+        "out_bytes": 1 << 50,
+        "in_bytes": 1 << 50,
+        "rate_bytes": 1 << 50,
+        "connect_ms": 600_000,
+        "idle_ms": 3_600_000,
+    }
+)  # of the fields of EgressBounds
 _FORM = "want 'host.name:port' with a port from 1 to 65535"
 
 
@@ -65,8 +80,11 @@ def canonical_host(host: str) -> str:
     if host.startswith("[") and host.endswith("]"):
         found = _address(host[1:-1])
         # security: "%zone" after an address passes for a part of a name where the end is compared
-        if found is None or found.version != 6 or "%" in host:
+        if not isinstance(found, ipaddress.IPv6Address) or "%" in host:
             raise ValueError("want an IPv6 address without a zone between brackets")
+        # security: ::ffff:10.0.0.1 is 10.0.0.1, and would pass for another place than it
+        if found.ipv4_mapped is not None:
+            raise ValueError("an IPv4 address is written as one, not inside IPv6")
         return str(found)
     if (found := _address(host)) is not None and found.version == 4:
         return str(found)
@@ -120,7 +138,9 @@ class Rule:
 
     def data(self) -> dict[str, Any]:
         """Plain data, for digests."""
-        return {**dataclasses.asdict(self), "place": str(self.place), "transport": str(self.transport)}
+        attach = [dataclasses.asdict(one) for one in self.attach]
+        plain = {"place": str(self.place), "transport": str(self.transport), "attach": attach, "private": list(self.private)}
+        return {**dataclasses.asdict(self), **plain}
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -135,6 +155,12 @@ class EgressBounds:
     rate_bytes: int = 1 << 30  # a second, both ways together
     connect_ms: int = 10_000  # until the other side is connected, and from the start to the end of what a client says first
     idle_ms: int = 30_000
+
+    def __post_init__(self) -> None:
+        for name, highest in _HIGHEST.items():
+            value = getattr(self, name)
+            if type(value) is not int or not 1 <= value <= highest:
+                raise PolicyError("refused.policy", f"bounds.{name}: want a whole number from 1 to {highest}")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -153,6 +179,18 @@ class Scope:
     destinations: tuple[Destination, ...]
     bounds: EgressBounds
     trust: str | None = None
+    trust_digest: str | None = None  # of that file's content when the policy was read
+
+    @property
+    def loosenings(self) -> frozenset[str]:
+        """Those that its rules amount to."""
+        return _loosenings(one.rule for one in self.destinations)
+
+    def data(self) -> dict[str, Any]:
+        """Plain data, for digests."""
+        places = [{"place": str(one.place), "rule": one.rule.data()} for one in self.destinations]
+        bounds = dataclasses.asdict(self.bounds)
+        return {"profile": self.profile, "places": places, "bounds": bounds, "trust": self.trust, "trust_digest": self.trust_digest}
 
     def of(self, place: Place) -> Destination | None:
         """The destination of that place."""
@@ -167,6 +205,7 @@ class Profile:
     rules: tuple[Rule, ...] = ()
     bounds: EgressBounds = EgressBounds()
     trust: str | None = None
+    trust_digest: str | None = None  # of that file's content: another content is another policy
 
     def rule_for(self, place: Place) -> Rule | None:
         """The rule that grants that place: an exact one before a wildcard, the longest wildcard before a shorter one."""
@@ -177,15 +216,26 @@ class Profile:
         """What a call gets that asks for these, all of which are granted; None when it asks for nothing."""
         found = [(place, self.rule_for(place)) for place in sorted({*places})]
         kept = tuple(Destination(place=place, rule=rule) for place, rule in found if rule is not None)
-        return Scope(profile=self.name, destinations=kept, bounds=self.bounds, trust=self.trust) if kept else None
+        if not kept:
+            return None
+        return Scope(profile=self.name, destinations=kept, bounds=self.bounds, trust=self.trust, trust_digest=self.trust_digest)
 
     @property
     def loosenings(self) -> frozenset[str]:
         """Those that its rules amount to."""
-        found = {"network_wildcards"} if any(rule.wildcard for rule in self.rules) else set()
-        return frozenset(found | ({"network_private_destinations"} if any(rule.private for rule in self.rules) else set()))
+        return _loosenings(self.rules)
 
     def data(self) -> Mapping[str, Any]:
         """Plain data, for digests."""
         rules = sorted((rule.data() for rule in self.rules), key=lambda data: (data["place"], data["wildcard"]))
-        return {"name": self.name, "rules": rules, "bounds": dataclasses.asdict(self.bounds), "trust": self.trust}
+        bounds = dataclasses.asdict(self.bounds)
+        return {"name": self.name, "rules": rules, "bounds": bounds, "trust": self.trust, "trust_digest": self.trust_digest}
+
+
+NO_NETWORK = Profile()
+
+
+def _loosenings(rules: Iterable[Rule]) -> frozenset[str]:
+    listed = [*rules]
+    wildcards = {"network_wildcards"} if any(rule.wildcard for rule in listed) else set()
+    return frozenset(wildcards | ({"network_private_destinations"} if any(rule.private for rule in listed) else set()))

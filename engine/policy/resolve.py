@@ -18,8 +18,10 @@ from engine.authoring.canonical import digest
 from engine.errors import DeclarationError, PolicyError
 from engine.limits import KERNEL_HELD, LIMIT_NAMES, Limits
 from engine.outcome import error_for
-from engine.policy.model import EFFECTS, Freshness, Mode, Permission, Policy, Pool, loosenings_of, parse_limits
-from engine.policy.secrets import DeniedNames
+from engine.policy.grants import EFFECTS
+from engine.policy.model import Freshness, Mode, OnSecret, Permission, Policy, Pool, loosenings_of, parse_limits
+from engine.policy.network import Place, Scope, place_of
+from engine.policy.secrets import CAPABILITIES, DeniedNames
 
 _BLOCKED_IN_FIXTURE = frozenset({"write", "external"})
 
@@ -80,7 +82,7 @@ class Asked:
     layers: frozenset[str] = frozenset()
     credentials: frozenset[str] = dataclasses.field(default=frozenset(), repr=False)
     environment: frozenset[str] = dataclasses.field(default=frozenset(), repr=False)
-    network: frozenset[str] = frozenset()
+    network: frozenset[Place] = frozenset()
     network_unbounded: bool = False
     limits: Mapping[str, int] = dataclasses.field(default_factory=dict)
 
@@ -111,7 +113,7 @@ class Asked:
             layers=frozenset(declaration.layers),
             credentials=frozenset(declaration.credentials),
             environment=frozenset(declaration.environment),
-            network=frozenset() if isinstance(network, bool) else frozenset(network),
+            network=_places(() if isinstance(network, bool) else network),
             network_unbounded=network is True,
             limits=limits,
         )
@@ -142,7 +144,6 @@ class Resolved:
     layers: tuple[str, ...]
     credentials: tuple[str, ...]
     environment: Mapping[str, str] = dataclasses.field(repr=False)
-    network: tuple[str, ...]
     folders: Mapping[str, str]
     protections: Mapping[str, int]
     loosenings: tuple[str, ...]
@@ -150,10 +151,18 @@ class Resolved:
     pool: Pool
     clock_ms: int = 0
     denied: DeniedNames = dataclasses.field(repr=False)
+    scope: Scope | None = None  # None: no network at all
+    families: Mapping[str, tuple[str, ...]] = dataclasses.field(default_factory=lambda: CAPABILITIES)  # names of variables by capability
+    on_secret: OnSecret = OnSecret.BY_SHAPE
 
     def __post_init__(self) -> None:
-        for name in ("environment", "folders", "protections"):
+        for name in ("environment", "folders", "protections", "families"):
             object.__setattr__(self, name, MappingProxyType(dict(getattr(self, name))))
+
+    @property
+    def network(self) -> tuple[str, ...]:
+        """The places of the scope, as they are written."""
+        return () if self.scope is None else tuple(str(one.place) for one in self.scope.destinations)
 
     @functools.cached_property
     def digest(self) -> str:
@@ -174,7 +183,9 @@ class Resolved:
             "layers": list(self.layers),
             "credentials": list(self.credentials),
             "environment": dict(self.environment),
-            "network": list(self.network),
+            "scope": None if self.scope is None else self.scope.data(),
+            "families": {name: list(names) for name, names in self.families.items()},
+            "on_secret": str(self.on_secret),
             "folders": dict(self.folders),
             "protections": dict(self.protections),
             "loosenings": list(self.loosenings),
@@ -198,6 +209,7 @@ def resolve(policy: Policy, asked: Asked, caller: Tightening) -> Resolved:
         credentials=asked.credentials & policy.grants.credentials,
         environment={name: value for name, value in sorted(policy.grants.environment.items()) if name in asked.environment},
         folders=policy.grants.folders,
+        scope=policy.network.scope(asked.network),
     )
 
 
@@ -223,7 +235,9 @@ def _resolved(
     credentials: frozenset[str],
     environment: Mapping[str, str],
     folders: Mapping[str, str],
+    scope: Scope | None = None,
 ) -> Resolved:
+    opened = frozenset() if scope is None else scope.loosenings
     return Resolved(
         policy=policy.name,
         policy_digest=policy.digest,
@@ -233,15 +247,28 @@ def _resolved(
         layers=tuple(sorted(layers)),
         credentials=tuple(sorted(credentials)),
         environment=environment,
-        network=(),
         folders=folders,
         protections=wall.protections,
-        loosenings=tuple(sorted(loosenings_of(wall.mode, policy.freshness, wall.protections))),
+        loosenings=tuple(sorted(loosenings_of(wall.mode, policy.freshness, wall.protections, opened))),
         freshness=policy.freshness,
         pool=policy.pool,
         clock_ms=wall.clock_ms,
         denied=wall.denied,
+        scope=scope,
+        families=wall.families,
+        on_secret=wall.on_secret,
     )
+
+
+def _places(written: Collection[object]) -> frozenset[Place]:
+    """The places asked for, in their one spelling; the words of a refusal repeat none of them."""
+    found = set()
+    for text in written:
+        try:
+            found.add(place_of(text))
+        except ValueError as error:
+            raise DeclarationError(f"network: {error}") from None
+    return frozenset(found)
 
 
 def _refuse_if(why: object, code: str, *lines: str) -> None:
@@ -283,7 +310,7 @@ def _check_grants(policy: Policy, asked: Asked) -> None:
     lines += _missing("layer", asked.layers, policy.grants.layers)
     variables = [name for name in asked.environment if name not in policy.grants.environment or policy.denied.denied(name)]
     lines += [f"environment: {len(variables)} of the names asked for are not granted"] if variables else []
-    hosts = [pair for pair in asked.network if pair not in policy.grants.network]
+    hosts = [place for place in asked.network if policy.network.rule_for(place) is None]
     lines += [f"network: {len(hosts)} of the hosts asked for are not granted"] if hosts and not asked.network_unbounded else []
     _refuse_if(lines, "refused.not_granted", *lines)
 
@@ -294,7 +321,6 @@ def _missing(kind: str, asked: Collection[str], granted: Collection[str]) -> lis
 
 def _check_network(asked: Asked) -> None:
     _refuse_if(asked.network_unbounded, "refused.network_unbounded", f"tool {asked.name} asks for a network without bounds")
-    _refuse_if(asked.network, "refused.network_scoped", f"tool {asked.name} asks for named hosts; no worker kind here can hold that")
 
 
 def _limits(granted: Limits, asked: Asked, caller: Tightening) -> Limits:

@@ -24,7 +24,7 @@ from engine.outcome import Usage, Verdict
 from engine.spelling import spelled
 
 VERSION = 1
-_DIFFERING = ("enforced", "id", "journal", "time", "usage", "verdict", "violations")
+_DIFFERING = ("egress", "enforced", "id", "journal", "secrets", "time", "usage", "verdict", "violations")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -78,6 +78,8 @@ class Happened:
     enforced: bytes  # names and levels, spelled: a jail's are the same at each of its calls
     violations: tuple[str, ...] = ()
     result: str | None = None
+    egress: Mapping[str, Any] = dataclasses.field(default_factory=dict)  # what its connections took, and what was denied to them
+    secrets: Mapping[str, Any] = dataclasses.field(default_factory=dict)  # how often which one was found where, by its id
 
 
 def receipt(setting: Setting, happened: Happened, journal: str) -> bytes:
@@ -86,10 +88,12 @@ def receipt(setting: Setting, happened: Happened, journal: str) -> bytes:
     reason = verdict.reason
     told = {"status": str(reason.status), "reason": verdict.code, "fault": str(reason.fault), "lines": verdict.lines}
     return setting.form % {
+        b"egress": spelled(happened.egress) if happened.egress else b"{}",
         b"enforced": happened.enforced,
         b"id": _quoted(_new_id()),
         b"journal": _quoted(journal),
         b"result": spelled(happened.result),
+        b"secrets": spelled(happened.secrets) if happened.secrets else b"{}",
         b"started": b"true" if happened.started else b"false",
         b"time": _quoted(datetime.datetime.now(datetime.UTC).isoformat(timespec="milliseconds")),
         b"usage": spelled(vars(happened.usage)),

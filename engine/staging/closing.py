@@ -35,6 +35,7 @@ class Closing:
         self.files: dict[str, bytes] = {}
         self.externals: dict[str, str] = {}
         self.standard: set[str] = set()
+        self.named: set[str] = set()
         self.written: list[Written] = []
         self._tree = tree
         self._modules = modules
@@ -108,6 +109,8 @@ class Closing:
         if base is None:
             return
         found = self._need(base, where, row.optional) if base else None
+        if base and found is None:
+            self.named |= {f"{base}.{name}" for name in row.names} or {base}
         if row.kind != "from" or found is None or found.folder is None:
             return
         for name in row.names:

@@ -31,13 +31,17 @@ _EXECUTABLE = b"\x7fELF"
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Graph:
-    """Everything staged for one entry. ``root`` is the folder's name only; ``externals`` says where each was first imported."""
+    """Everything staged for one entry. ``root`` is the folder's name only; ``externals`` says where each was first imported.
+
+    ``named`` is what imports take that is not in the source, as written: ``urllib.request`` whether it is imported or taken from urllib.
+    """
 
     root: str
     entry: str
     files: Mapping[str, bytes] = dataclasses.field(repr=False)
     externals: Mapping[str, str]
     standard: frozenset[str]
+    named: frozenset[str]
     layers: tuple[str, ...]
     includes: tuple[str, ...]
     data: tuple[str, ...]
@@ -150,6 +154,7 @@ def _graph(root: str, entry: str, closing: Closing) -> Graph:
         files=MappingProxyType(dict(sorted(closing.files.items()))),
         externals=MappingProxyType(dict(sorted(closing.externals.items()))),
         standard=frozenset(closing.standard),
+        named=frozenset(closing.named),
         layers=every("layers"),
         includes=every("includes"),
         data=every("data"),

@@ -3,7 +3,8 @@
 Its job: lend a jail with a child that is ready or on its way, take it back, have its next spare made, start and end jails within bounds.
 Not its job: making a spare ready (``spare.py``), how many are wanted (``growth.py``), turns (``line.py``), idle ones (``upkeep.py``).
 Laws:
-1. A jail holds at most one call and one spare; n calls at once are n jails (tests/contract/test_pool.py).
+1. A jail holds at most one call and one spare, a scoped one has one child at a time; n calls at once are n jails
+   (tests/contract/test_pool.py, tests/contract/test_scoped_pool.py).
 2. A call gets a jail whose spare is ready before one whose spare is on its way, and that before a new one (tests/contract/test_lending.py).
 3. At its bound a call waits in line, and past the bound of the line one is refused, never dropped (tests/contract/test_pool.py).
 4. Bounds and lines are per depth: a tool's own call never waits for a jail that its caller holds (tests/contract/test_nesting.py).
@@ -27,8 +28,6 @@ from engine.supervision.stock import Claim, Start, Stock
 from engine.supervision.stock import Seat as Seat  # the name under which calls know it
 from engine.worker.launcher import Launcher
 from engine.worker.native import Jail
-
-_FAILURES = 3  # spares in a row that did not come up; then none is made until a call asks
 
 
 class Pool:
@@ -102,9 +101,9 @@ class Pool:
         self._stock.returns(seat)
 
     def refill(self, seat: Seat) -> None:
-        """Order the next spare of a jail whose call has its verdict, unless it has one, or the last ones failed."""
+        """Order the next spare of a jail whose call has its verdict, unless it has one, the last ones failed, or no two may live in it."""
         self._stock.returns(seat)
-        if seat.spare is None and seat.failures < _FAILURES and not seat.unwanted:
+        if seat.bare() and not seat.recipe.single:
             self._spare(seat)
 
     async def give_back(self, seat: Seat, *, healthy: bool) -> None:
@@ -215,10 +214,10 @@ class Pool:
         if seat.spare is not None and seat.taken_at is not None:  # it has the child that served: none is made ready, which would tell this
             self.growth.was_away(seat.recipe.key, seat.idle_since - seat.taken_at)
             seat.taken_at = None
-        self.refill(seat)
+        if seat.bare():  # its call's child is gone
+            self._spare(seat)
         self._stock.back(seat)
         self._came()
-        self._serve()
 
     async def _change(self) -> None:
         """Until a jail came back, was made or has ended."""
@@ -227,9 +226,11 @@ class Pool:
         await self._back.wait()
 
     def _came(self) -> None:
+        """One came, came back or has ended: tell who waits for that, and see who is next."""
         if self._back is not None:
             self._back.set()
             self._back = None
+        self._serve()
 
     def _serve(self) -> None:
         """Give those in line what there is, one tenant after the other, until there is nothing more for anybody."""
@@ -360,10 +361,10 @@ class Pool:
         except Exception as error:  # one child's trouble is no reason to end everybody's calls
             self._note(error, "a waiting child was replaced")
         if seat in self._stock.lent:  # else it was ended meanwhile
-            self.refill(seat)
+            if seat.bare():
+                self._spare(seat)
             self._stock.back(seat, first=True)
             self._came()
-            self._serve()
 
     def _retire_soon(self, seat: Seat) -> None:
         if self._stock.end(seat):
@@ -397,4 +398,3 @@ class Pool:
         self._settled.set()
         self._settled = trio.Event()
         self._came()
-        self._serve()

@@ -8,6 +8,7 @@ Laws:
 2. A declaration that is not the loaded one ends the child before it is sent a call (tests/security/test_promise_checked.py).
 3. A jail whose first process could not import the tool, or has threads since, ends and forks nothing (tests/contract/test_snapshot.py).
 4. Whatever goes wrong while one is made ready ends that one alone (tests/contract/test_jails.py).
+5. Under the freshness ``snapshot`` no secret is told to the process that imports for all (tests/security/test_snapshot_secrets.py).
 """
 
 import dataclasses
@@ -19,6 +20,7 @@ import trio
 from engine.errors import HostError
 from engine.jail.plan import Plan
 from engine.policy.model import Freshness
+from engine.policy.network import Scope
 from engine.supervision import reaper
 from engine.supervision.pump import Capture, Closed, Pump
 from engine.supervision.values import LARGE_BYTES
@@ -54,7 +56,10 @@ def failed(message: Failure) -> tuple[str, str]:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Recipe:
-    """All that children of one worker have in common. ``declarations`` is the digest they must prove, None while describing."""
+    """All that children of one worker have in common. ``declarations`` is the digest they must prove, None while describing.
+
+    ``secret_names`` are the variables of ``init`` whose values are secrets.
+    """
 
     key: str
     plan: Plan
@@ -65,11 +70,25 @@ class Recipe:
     start_ms: int
     freshness: Freshness = Freshness.FRESH
     wasm: str = ""  # the digest of the image, when it is a WebAssembly worker
+    scope: Scope | None = None  # what its calls may reach
+    secret_names: frozenset[str] = frozenset()
+
+    @property
+    def single(self) -> bool:
+        """Whether its jail has one child at a time: whoever connects through its listeners is then known, and served for one call."""
+        return self.scope is not None and bool(self.plan.listeners)
 
     @functools.cached_property
     def greeting(self) -> EncodedInit:
         """What each child is told first."""
         return EncodedInit.of(self.init)
+
+    @property
+    def first_greeting(self) -> EncodedInit:
+        """What a process is told that imports the tool for all children: no secret. Each child is told the whole afterwards."""
+        # security: a value in that process's memory is in each child's from birth, whatever the call, and stays when it was rotated
+        environment = {name: value for name, value in self.init.environment.items() if name not in self.secret_names}
+        return EncodedInit.of(dataclasses.replace(self.init, environment=environment))
 
     @functools.cached_property
     def answer(self) -> Expected | None:
@@ -157,7 +176,7 @@ class Spare:
         session = Session(self._recipe.bounds, large_bytes=LARGE_BYTES, expected=self._recipe.answer)
         pump = self.pump = Pump(self.child, session, self._recipe.log_bytes, self._said)
         try:
-            verdict = await self._introduce(pump)
+            verdict = await self._introduce(pump, self._recipe.greeting)
         except Closed as closed:
             self.end = await reaper.reap(self._jail, self.child, leave_seconds=LEAVE_SECONDS)
             return await reaper.why_closed(self._jail, self.end, closed.fault, self._recipe.cpu_s)
@@ -166,10 +185,10 @@ class Spare:
             self._watched = (trio.current_time(), self.used_when_ready)
         return verdict
 
-    async def _introduce(self, pump: Pump) -> tuple[str, str] | None:
+    async def _introduce(self, pump: Pump, greeting: EncodedInit) -> tuple[str, str] | None:
         """Tell a process what it is for, and hear that it is ready: None, or why not. Raises Closed."""
         try:
-            await pump.send(self._recipe.greeting)
+            await pump.send(greeting)
             return self._judged(await pump.next())
         except RemoteFault as fault:
             return fault.code, fault.line
@@ -179,7 +198,7 @@ class Spare:
         first = await self._jail.first_as_child()
         pump = self.pump = Pump(first, Session(self._recipe.bounds), self._recipe.log_bytes)
         try:
-            verdict = await self._introduce(pump) or await self._unshareable(pump)
+            verdict = await self._introduce(pump, self._recipe.first_greeting) or await self._unshareable(pump)
             self._jail.holds_tool, self._said = verdict is None, pump.captured
         except Closed:
             verdict = ("crashed.worker", "the process that imports the tool for all calls ended while it did")

@@ -20,6 +20,7 @@ from engine.supervision.spare import Recipe, Spare
 from engine.worker.native import Jail
 
 _SPARE_SECONDS = 600.0  # older ones are replaced before a call sees them
+_FAILURES = 3  # spares in a row that did not come up; then none is made until a call asks
 
 
 class Claim(NamedTuple):
@@ -51,6 +52,10 @@ class Seat:
         """Whether its jail died or was told to, or its zygote did not fork when it was told to: no fault of the call that would get it."""
         failed = self.spare is not None and self.spare.verdict is not None and self.spare.verdict[0] == "refused.start_failed"
         return failed or self.jail.doomed or self.jail.dead()
+
+    def bare(self) -> bool:
+        """Whether it has no spare and should: the last ones came up, and it is wanted."""
+        return self.spare is None and self.failures < _FAILURES and not self.unwanted
 
     def spent(self) -> bool:
         """Whether its spare waited too long or was ended: no fault of the call that would get it."""

@@ -9,7 +9,8 @@ Laws:
 4. What may not come, or would be too much, is refused from its first six bytes, before its body is awaited (tests/unit/test_session.py).
 5. A frame of ``large_bytes`` and of many items is handed over as it came; whoever decodes it says with ``confirm`` or ``fault`` what it was
    (tests/unit/test_session_large.py).
-6. A message that was expected, and came so to the byte, is taken without decoding; any other is none the less what it says
+6. Each payload that is decoded here is shown to ``watch`` first, as it came (tests/unit/test_session_watch.py).
+7. A message that was expected, and came so to the byte, is taken without decoding; any other is none the less what it says
    (tests/unit/test_session_known.py).
 
     NEW --Init--> STARTING --Ready--> READY --Describe--> DESCRIBING --Declarations--> ANSWERED
@@ -22,8 +23,9 @@ Laws:
 
 import dataclasses
 import enum
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from types import MappingProxyType
+from typing import Any
 
 from engine import errors
 from engine.wire import decoding, messages
@@ -144,6 +146,8 @@ class Session:
         self._state = State.NEW
         self._fault: tuple[str, str] | None = None
         self._host_calls: set[int] = set()
+        self.watch: Callable[[memoryview], Any] | None = None  # looks at a payload
+        self.seen: Any = ()  # what it saw in that of the last message
         self.events = 0  # partials, progress, events and logs taken so far
         self.event_bytes = 0
         self.result_bytes = 0
@@ -281,7 +285,7 @@ class Session:
 
     def _decoded(self, kind: type[FromWorker], length: int) -> FromWorker | Large:
         """What is in the first frame, which is whole and may come now."""
-        buffer = self._buffer
+        buffer, self.seen = self._buffer, ()
         # security: a million maps take half a second to build, in which nobody else is served; a field of the wrong type is one way
         if length > _ITEMS.get(kind, length) and not self._holds_at_most(length, _ITEMS[kind]):
             raise RemoteFault("violation.protocol", f"the worker sent {kind.__name__} with more values than it can have")
@@ -289,6 +293,8 @@ class Session:
             return Large(kind=kind, payload=buffer.take(length), depth=self._bounds.depth, nodes=self._bounds.nodes)
         view = buffer.payload(length)
         try:
+            if self.watch is not None:
+                self.seen = self.watch(view)
             message = messages.decode(view, kind, depth=self._bounds.depth, nodes=self._bounds.nodes)
         finally:
             view.release()

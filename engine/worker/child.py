@@ -181,18 +181,25 @@ class NativeChild:
 
 def with_pidfd(end: socket.socket, size: int) -> tuple[bytes, int]:
     """One receive, and the sender's pidfd as the kernel attached it; -1 without one. Other descriptors are closed."""
-    data, ancillary, _, _ = end.recvmsg(size, socket.CMSG_SPACE(4) * 4, socket.MSG_CMSG_CLOEXEC)
-    found = -1
+    data, found, others = with_descriptors(end, size, 0)
+    for descriptor in others:
+        os.close(descriptor)  # security: a peer that sends descriptors would else fill our table
+    return data, found
+
+
+def with_descriptors(end: socket.socket, size: int, wanted: int) -> tuple[bytes, int, list[int]]:
+    """The same with those that the sender attached, not inherited: as many as are wanted, or a few more or less."""
+    space = socket.CMSG_SPACE(4) * 4 + socket.CMSG_SPACE(4 * wanted)
+    data, ancillary, _, _ = end.recvmsg(size, space, socket.MSG_CMSG_CLOEXEC)
+    found, others = -1, []
     for level, kind, payload in ancillary:
         if level == socket.SOL_SOCKET and kind == _SCM_PIDFD and found < 0:
             found = int.from_bytes(payload[:4], sys.byteorder, signed=True)
         elif level == socket.SOL_SOCKET and kind == socket.SCM_RIGHTS:
-            # security: a peer that sends descriptors would else fill our table
-            for at in range(0, len(payload) - 3, 4):
-                os.close(int.from_bytes(payload[at : at + 4], sys.byteorder))
+            others += [int.from_bytes(payload[at : at + 4], sys.byteorder) for at in range(0, len(payload) - 3, 4)]
     if found >= 0:
         os.set_inheritable(found, False)
-    return data, found
+    return data, found, others
 
 
 def kill(pidfd: int) -> None:

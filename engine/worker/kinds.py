@@ -15,22 +15,34 @@ from typing import Protocol
 from engine.outcome import error_for
 from engine.policy.model import Freshness, Kind, Mode
 
-# what can be imported in the wasm guest and fails when it is used there: a source that imports it means to use it
+# what can be imported in the wasm guest and fails when it is used there, by dotted name with all below it: who imports it means to use it
 _USELESS_IN_WASM: Mapping[str, str] = MappingProxyType(
     {
         "_thread": "threads",
         "concurrent": "threads",
+        "ftplib": "sockets",
+        "http.client": "sockets",
+        "http.server": "sockets",
+        "imaplib": "sockets",
         "multiprocessing": "processes",
+        "poplib": "sockets",
         "pty": "processes",
         "select": "sockets",
         "selectors": "sockets",
         "shutil": "files that are written",
         "signal": "signals",
+        "smtplib": "sockets",
         "socket": "sockets",
         "socketserver": "sockets",
+        "ssl": "sockets",
         "subprocess": "processes",
         "tempfile": "files that are written",
         "threading": "threads",
+        "urllib.request": "sockets",
+        "urllib.robotparser": "sockets",
+        "wsgiref.simple_server": "sockets",
+        "xmlrpc.client": "sockets",
+        "xmlrpc.server": "sockets",
     }
 )
 _LEAST_MEMORY = 64 << 20  # the guest's interpreter with its standard library takes the first 40 MiB
@@ -54,7 +66,11 @@ class Image(Protocol):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Needs:
-    """What a source and its policy need of a worker. ``externals`` are imports that neither source, standard library nor layer holds."""
+    """What a source and its policy need of a worker. ``externals`` are imports that neither source, standard library nor layer holds.
+
+    ``standard`` are dotted names that its imports take of the standard library, ``network``: the policy grants hosts, ``http``: the source
+    imports ``engine.http``.
+    """
 
     standard: frozenset[str]
     externals: frozenset[str] = frozenset()
@@ -64,6 +80,8 @@ class Needs:
     folders: tuple[str, ...] = ()
     memory_bytes: int = 256 << 20
     clock_ms: int = 0
+    network: bool = False
+    http: bool = False
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -121,9 +139,11 @@ def problems(kind: Kind, needs: Needs, image: Image | str) -> tuple[str, ...]:
 
 
 def doubts(needs: Needs) -> tuple[str, ...]:
-    """What makes wasm the wrong kind to choose unasked: modules that are there, and fail when they are used."""
-    found = _tops(needs.standard) & _USELESS_IN_WASM.keys()
-    return tuple(f"the source imports {name}, and there are no {_USELESS_IN_WASM[name]}" for name in sorted(found))
+    """What makes wasm the wrong kind to choose unasked: modules that are there, and fail when they are used; hosts out of reach."""
+    found = {name for name in _USELESS_IN_WASM if any(taken == name or taken.startswith(f"{name}.") for taken in needs.standard)}
+    lines = [f"the source imports {name}, and there are no {_USELESS_IN_WASM[name]}" for name in sorted(found)]
+    lines += ["the policy grants hosts, and only engine.http reaches them there"] if needs.network and not needs.http else []
+    return tuple(lines)
 
 
 def _tops(names: Iterable[str]) -> frozenset[str]:

@@ -7,6 +7,7 @@ Laws:
 2. An exit is believed from a pidfd alone; the zygote's word serves for status and usage (tests/contract/test_jails.py).
 3. A jail that reports less than the policy needs is ended before any source is sent (tests/security/test_promise_enforced.py).
 4. A zygote that writes what it never writes costs its jail alone, and nobody a turn (tests/contract/test_jails.py).
+5. A scoped jail brings exactly the listeners of its plan, and never has two children (tests/contract/test_scoped_pool.py).
 """
 
 import os
@@ -25,7 +26,7 @@ from engine.errors import HostError
 from engine.jail.plan import Plan
 from engine.worker import asking
 from engine.worker.base import End
-from engine.worker.child import SO_PASSPIDFD, NativeChild, kill, with_pidfd
+from engine.worker.child import SO_PASSPIDFD, NativeChild, kill, with_descriptors
 from engine.worker.launcher import Launcher
 
 _REQUEST = struct.Struct("<cQB")
@@ -49,6 +50,7 @@ class Jail:
         self._survived = False
         self.doomed = False  # it was sent a SIGKILL, so it serves nobody again, though the kernel may not say yet that it is gone
         self.enforced: Mapping[str, int] = {}
+        self.listeners: tuple[socket.socket, ...] = ()  # of the plan's, in its order; they do not block, and end with the jail
         self.holds_tool = False  # its first process has imported it, and its children find it there
         self._scratch: Path | None = None
         self.oom = plan.order["cgroup_limits"].get("memory") is not None
@@ -120,9 +122,11 @@ class Jail:
 
     def _channels(self) -> NativeChild:
         """What a process gets to talk through, for one in the slot that is free. Raises HostError."""
-        free = {0, 1} - {child.slot for child in self._children.values()}
+        # security: two children could connect at once, and nobody could tell whose call a connection belongs to
+        slots = {0} if self._plan.listeners else {0, 1}
+        free = slots - {child.slot for child in self._children.values()}
         if not free:
-            raise HostError("refused.start_failed", "step 'find the child a slot' failed: both are taken")
+            raise HostError("refused.start_failed", f"step 'find the child a slot' failed: {len(slots)} of {len(slots)} taken")
         try:
             return NativeChild(next(self._numbers), min(free))
         except OSError as error:
@@ -212,8 +216,10 @@ class Jail:
             child.end = child.end or End(status=None)
             child.close()
         self._children.clear()
-        trio.lowlevel.notify_closing(self._control)
-        self._control.close()
+        for end in (self._control, *self.listeners):
+            trio.lowlevel.notify_closing(end)
+            end.close()
+        self.listeners = ()
         for pidfd in (self._first, self._monitor):
             if pidfd >= 0:
                 os.close(pidfd)
@@ -249,13 +255,14 @@ class Jail:
         data, why = b"", f"the jail was not up within {seconds:g} s"
         with trio.move_on_after(seconds):
             await trio.lowlevel.wait_readable(self._control)
-            data, self._first = with_pidfd(self._control, _RECORD_BYTES)
+            data, self._first, descriptors = with_descriptors(self._control, _RECORD_BYTES, len(self._plan.listeners))
+            self.listeners = tuple(socket.socket(fileno=descriptor) for descriptor in descriptors)
             self._vital = asking.watch(self._first) if self._first >= 0 else None
             why = "the jail's report is malformed" if data else "the jail died while it was made"
         if data.startswith(b"F"):
             name, number, text = (data[1:].decode("utf-8", "replace") + "\n\n").split("\n")[:3]
             raise HostError("refused.start_failed", f"step '{name}' failed: {text} (errno {number})")
-        if not data.startswith(b"U") or self._first < 0:
+        if not data.startswith(b"U") or self._first < 0 or not self._listening_as_planned():
             raise HostError("refused.start_failed", why)
         lines = dict(line.split("=", 1) for line in data[1:].decode("ascii", "replace").splitlines())
         self.enforced = {name: int(level) for name, level in lines.items() if name != "pid1"}
@@ -268,6 +275,17 @@ class Jail:
         ]
         if self._plan.walls and missing:
             raise HostError("refused.cannot_enforce", *missing)
+
+    def _listening_as_planned(self) -> bool:
+        """Whether what came with the report are the plan's listeners, each where it belongs."""
+        network = self._plan.order["network"]
+        wanted = [] if network is None else [(address, port) for address, port in network["listeners"]]
+        if len(self.listeners) != len(wanted) or len(wanted) != len(self._plan.listeners):
+            return False
+        for end in self.listeners:
+            end.setblocking(False)
+        # security: where a connection leads is told by its listener alone, so the order must be the plan's
+        return all(_listens(end, place) for end, place in zip(self.listeners, wanted, strict=True))
 
     def _records(self) -> bool | None:
         """Take what the zygote wrote on children that ended; None when that was nothing, false when it will write no more."""
@@ -288,3 +306,8 @@ class Jail:
                 self.kill()  # security: one that is never slower than we are would else have us read for as long as it likes
                 return False
             child.end, taken = End(status=status, user_us=user, system_us=system, peak_rss_kib=peak), True
+
+
+def _listens(end: socket.socket, place: tuple[str, int]) -> bool:
+    """Whether it is a listening stream of IPv4 at that address and port."""
+    return end.family == socket.AF_INET and end.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN) == 1 and end.getsockname() == place

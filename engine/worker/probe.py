@@ -19,7 +19,7 @@ import trio
 from engine.errors import EngineError, one_line
 from engine.jail.facts import Way
 from engine.jail.plan import Places, parser_order
-from engine.policy.model import PROTECTIONS
+from engine.policy.protections import PROTECTIONS
 from engine.worker.launcher import Launcher
 
 _ANSWER_BYTES = 4096

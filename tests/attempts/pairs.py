@@ -56,7 +56,11 @@ def without_landlock(order: Order) -> None:
 def recipe_of(engine: Engine, tool: str, *changes: Change, seconds: int = 30) -> Recipe:
     """What the engine would make a worker of that tool from, with changes to the order that its launcher gets."""
     loaded = engine.loaded(tool)
-    recipe = engine._preparation.prepare(loaded, Request(arguments=given())).recipe
+    return changed(engine._preparation.prepare(loaded, Request(arguments=given())).recipe, *changes, seconds=seconds)
+
+
+def changed(recipe: Recipe, *changes: Change, seconds: int = 30) -> Recipe:
+    """The same with changes to the order that its launcher gets."""
     order = copy.deepcopy({**recipe.plan.order})
     for change in changes:
         change(order)

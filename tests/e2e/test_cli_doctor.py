@@ -10,7 +10,7 @@ import pytest
 from engine.faces import doctor, leftovers
 from engine.host import Engine
 from engine.outcome import Outcome, Status
-from engine.policy.model import PROTECTIONS
+from engine.policy.protections import PROTECTIONS
 from tests import kinds, machine
 from tests.e2e.commands import Ended, command, environment, stockade
 from tests.kit import PROJECT

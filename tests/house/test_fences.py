@@ -81,6 +81,7 @@ FENCES = (
             "engine/worker/launcher.py": "starts the launcher's program, from which all workers come",
             "engine/worker/checker.py": "starts the process that checks large values, locked before it reads one",
             "worker_images/enter/bound.py": "becomes a program of those that the next one starts",
+            "engine/egress/vault.py": "runs the operator's command that yields a secret",
             "engine/images/running.py": "runs pip, a builder and the compiler when the operator builds a layer or an image",
         },
     ),
@@ -90,6 +91,7 @@ FENCES = (
         trees=EVERYWHERE,
         homes={
             "engine/egress/": "the only way out of a jail",
+            "engine/authoring/http.py": "in plain Python, where no engine runs the tool, it makes the request itself",
             "engine/worker/launcher.py": "the socket pair to the launcher's program",
             "engine/worker/native.py": "the socket pair of a jail's channel",
             "engine/worker/child.py": "the socket pair of a child's channel",
@@ -112,7 +114,7 @@ FENCES = (
         looks=tuple(_ENVIRONMENT.split()),
         trees=OUTSIDE_THE_JAIL,
         homes={
-            "engine/staging/environ.py": "reads it once, takes what was granted",
+            "engine/egress/vault.py": "reads it once, for the secrets and credentials that policies name",
             "engine/faces/cli.py": "the command line's own settings",
         },
     ),

@@ -22,7 +22,10 @@ FLOORS: tuple[tuple[str, ...], ...] = (
     ("jail/",),
     ("worker/", "images/"),
     ("supervision/", "egress/", "results/"),
-    ("call.py", "loading.py", "preparing.py", "describing.py", "concluding.py", "state.py", "launchers.py", "host.py"),
+    (
+        *("call.py", "leaving.py", "outward.py", "secrecy.py", "concluding.py", "streaming.py"),
+        *("loading.py", "preparing.py", "describing.py", "state.py", "launchers.py", "host.py"),
+    ),
     ("runtime/",),
     ("cells/",),
     ("attack/", "batch/"),

@@ -124,11 +124,23 @@ class TestCarriedFiles:
         ]
         assert run(tree, version, program).splitlines() == wanted
 
+    def test_http_loads_itself_alone(self, tree: Path, version: tuple[int, int]) -> None:
+        """Nothing of the network and nothing heavy, until there is a request and no host to ask."""
+        program = (
+            "from collections.abc import Mapping\nfrom typing import Any\nbefore = set(sys.modules)\n"
+            "from engine import http\nprint(*sorted(set(sys.modules) - before))\n"
+            "http.door = lambda name, asked: (True, {**asked, 'status': 200})\n"
+            "print(http.post('http://a.b/é', body=b'x', headers={'a': 'b'}).text, *sorted(set(sys.modules) - before))"
+        )
+        assert run(tree, version, program).splitlines() == [
+            "engine engine.authoring engine.authoring.http",
+            "x engine engine.authoring engine.authoring.http",
+        ]
+
     def test_importing_them_loads_nothing_heavy(self, tree: Path, version: tuple[int, int]) -> None:
         """Neither the authoring names nor a declaration without records loads TLS, logging, json or inspect."""
         program = (
-            "import engine.authoring.tool, engine.authoring.schema, engine.authoring.derive, engine.authoring.convert\n"
-            f"print(*(name for name in {HEAVY!r} if name in sys.modules))"
+            f"from engine.authoring import convert, derive, http, schema, tool\nprint(*(name for name in {HEAVY!r} if name in sys.modules))"
         )
         assert run(tree, version, program) == ""
 

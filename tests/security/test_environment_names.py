@@ -14,7 +14,8 @@ import pytest
 from engine.errors import EngineError, PolicyError
 from engine.places import data_dir
 from engine.policy.load import load_policy
-from engine.policy.model import BASELINE, Grants, Policy
+from engine.policy.grants import BASELINE, Grants
+from engine.policy.model import Policy
 from engine.policy.resolve import Asked, Tightening, resolve
 from engine.policy.secrets import CAPABILITIES
 from engine.staging.environ import build

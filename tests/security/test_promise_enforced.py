@@ -12,7 +12,7 @@ import trio
 
 from engine.errors import HostError
 from engine.host import Engine
-from engine.policy.model import NEEDED
+from engine.policy.protections import NEEDED
 from tests import kit
 from tests.attempts import given, pairs, said, source
 from tests.security.test_promise_identity import below

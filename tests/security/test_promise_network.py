@@ -279,13 +279,25 @@ async def test_an_import_has_no_network_either(engine: Engine, tmp_path: Path) -
     assert listener.received == [b"canary"]
 
 
+PROFILE = """purpose = "a test"
+[[allow]]
+to = "api.example.com:443"
+reason = "a test"
+[examples]
+allowed = ["api.example.com:443"]
+denied = ["api.example.com:80"]
+"""
+
+
 class TestAsked:
     """What a tool may ask for, and what comes of it."""
 
-    async def refused(self, folder: Path, extra: str, *, grants: str = "[]") -> tuple[str, tuple[str, ...], bool]:
-        """Reason, lines and whether a worker was started, of a tool that asks for it under a policy that grants those."""
+    async def refused(self, folder: Path, extra: str, *, profile: str = '"none"') -> tuple[str, tuple[str, ...], bool]:
+        """Reason, lines and whether a worker was started, of a tool that asks for it under a policy with that profile."""
         place = folder / "policy.toml"
-        place.write_text(f'extends = "required"\n[grants]\nnetwork = {{ value = {grants}, reason = "a test" }}\n')
+        place.write_text(f'extends = "required"\n[network]\nprofile = {{ value = {profile}, reason = "a test" }}\n')
+        (folder / "network").mkdir()
+        (folder / "network" / "shop.toml").write_text(PROFILE)
         async with kit.clean_engine(folder / "state", policy=place) as engine:
             arguments = {"kind": "listen", "where": ["127.0.0.1"]}
             outcome = await kit.jailed(engine, folder / "source", ATTEMPTS.replace("{extra}", extra), "attempt", arguments)
@@ -293,20 +305,19 @@ class TestAsked:
 
     async def test_a_network_without_bounds_is_granted_to_nobody(self, tmp_path: Path) -> None:
         """Even where hosts are granted."""
-        found = await self.refused(tmp_path, ", network=True", grants='["api.example.com:443"]')
+        found = await self.refused(tmp_path, ", network=True", profile='"shop"')
         assert found == ("refused.network_unbounded", ("tool attempt asks for a network without bounds",), False)
 
     async def test_hosts_that_are_not_granted_refuse_without_their_names(self, tmp_path: Path) -> None:
         """One of two is enough."""
         asked = ", network=['api.example.com:443', 'canary.example.com:443']"
-        found = await self.refused(tmp_path, asked, grants='["api.example.com:443"]')
+        found = await self.refused(tmp_path, asked, profile='"shop"')
         assert found == ("refused.not_granted", ("network: 1 of the hosts asked for are not granted",), False)
 
-    async def test_hosts_that_are_granted_refuse_where_no_worker_can_hold_them(self, tmp_path: Path) -> None:
-        """Never a worker with more, and never one with less in silence."""
-        found = await self.refused(tmp_path, ", network=['api.example.com:443']", grants='["api.example.com:443"]')
-        line = "tool attempt asks for named hosts; no worker kind here can hold that"
-        assert found == ("refused.network_scoped", (line,), False)
+    async def test_hosts_refuse_under_a_policy_without_a_profile(self, tmp_path: Path) -> None:
+        """Nothing that a tool asks for is granted by default."""
+        found = await self.refused(tmp_path, ", network=['api.example.com:443']")
+        assert found == ("refused.not_granted", ("network: 1 of the hosts asked for are not granted",), False)
 
     @pytest.mark.parametrize("extra", ["", ", network=False", ", network=[]", ", network=()"])
     async def test_nothing_asked_is_nothing_had(self, engine: Engine, tmp_path: Path, extra: str) -> None:
@@ -324,6 +335,7 @@ class TestAsked:
             (", network=1", "refused.declaration"),
             (", network=['*']", "refused.declaration"),
             (", network=['*:443']", "refused.declaration"),
+            (", network=['*.example.com:443']", "refused.declaration"),
             (", network=['api.example.com']", "refused.declaration"),
             (", network=['api.example.com:0']", "refused.declaration"),
             (", network=['API.example.com:443']", "refused.declaration"),
@@ -337,9 +349,18 @@ class TestAsked:
             await engine.load(kit.write(tmp_path, ATTEMPTS.replace("{extra}", extra)))
         assert caught.value.code == code
 
-    @pytest.mark.parametrize("grants", ['"*"', "true", '["*"]', '["*:443"]', '["api.example.com"]', '[""]'])
-    async def test_a_grant_without_bounds_is_no_policy(self, tmp_path: Path, grants: str) -> None:
+    @pytest.mark.parametrize(
+        ("profile", "code"),
+        [
+            ("true", "refused.network_unbounded"),
+            *(
+                (word, "refused.policy")
+                for word in ("false", '"*"', '["*"]', '"api.example.com:443"', '["shop"]', '""', '"shops"', '"../shop"')
+            ),
+        ],
+    )
+    async def test_a_grant_without_bounds_is_no_policy(self, tmp_path: Path, profile: str, code: str) -> None:
         """The policy file refuses."""
         with pytest.raises(EngineError) as caught:
-            await self.refused(tmp_path, "", grants=grants)
-        assert caught.value.code == "refused.policy"
+            await self.refused(tmp_path, "", profile=profile)
+        assert caught.value.code == code

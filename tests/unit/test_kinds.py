@@ -1,13 +1,18 @@
 """Which kind of worker runs a source: what each can serve, and how one is chosen."""
 
 import dataclasses
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from engine.errors import HostError
-from engine.policy.model import Freshness, Kind, Mode
+from engine.loading import Parsed
+from engine.policy.model import Freshness, Kind, Mode, Policy
+from engine.policy.network import Profile, Rule, place_of
 from engine.worker.kinds import Needs, choose, doubts, problems
+from tests import hosts
+from tests.staged import staged
 
 
 @dataclasses.dataclass(frozen=True)
@@ -27,6 +32,11 @@ PLAIN = Needs(standard=frozenset({"json", "re"}))
 def needs(**changes: Any) -> Needs:
     """A source that any kind can serve, but for these changes."""
     return dataclasses.replace(PLAIN, **changes)
+
+
+def parsed(folder: Path, files: dict[str, str], policy: Policy | None = None) -> Parsed:
+    """A source of these files, read under that policy."""
+    return Parsed(closed=staged(folder, files), layers=(), code={}, made_by="", policy=policy or hosts.policy())
 
 
 UNSERVED = [
@@ -68,6 +78,80 @@ class TestWasm:
         assert doubts(threaded) == ("the source imports threading, and there are no threads",)
         assert choose({"caller": Kind.WASM}, threaded, IMAGE).kind is Kind.WASM
         assert choose({"caller": Kind.AUTO}, threaded, IMAGE).kind is Kind.NATIVE
+
+    @pytest.mark.parametrize(
+        ("taken", "named"),
+        [
+            ("urllib.request", "urllib.request"),
+            ("urllib.request.urlopen", "urllib.request"),
+            ("http.client", "http.client"),
+            ("xmlrpc.client", "xmlrpc.client"),
+            ("ftplib", "ftplib"),
+            ("smtplib.SMTP", "smtplib"),
+            ("ssl", "ssl"),
+            ("socket.socket", "socket"),
+        ],
+    )
+    def test_what_opens_connections_is_a_doubt(self, taken: str, named: str) -> None:
+        """By its whole name, with what is below it."""
+        assert doubts(needs(standard=frozenset({taken}))) == (f"the source imports {named}, and there are no sockets",)
+
+    @pytest.mark.parametrize(
+        "taken", ["http", "http.cookies", "http.HTTPStatus", "urllib", "urllib.parse", "xmlrpc", "sockets", "socketless.x"]
+    )
+    def test_what_stands_beside_it_is_none(self, taken: str) -> None:
+        """Cookies, quoting, names that begin alike."""
+        assert doubts(needs(standard=frozenset({taken}))) == ()
+
+    def test_hosts_are_reached_by_http_alone(self) -> None:
+        """A source that could not reach what is granted is native; one that names ``engine.http`` need not be, nor one without hosts."""
+        line = "the policy grants hosts, and only engine.http reaches them there"
+        assert doubts(needs(network=True)) == (line,)
+        found = choose({}, needs(network=True), IMAGE)
+        assert (found.kind, found.why) == (Kind.NATIVE, f"wasm, which is stronger, cannot serve: {line}")
+        assert choose({"policy": Kind.WASM}, needs(network=True), IMAGE).kind is Kind.WASM
+        assert [choose({}, needs(network=network, http=True), IMAGE).kind for network in (True, False)] == [Kind.WASM] * 2
+
+
+class TestNeeds:
+    """What a source needs, as its files say it."""
+
+    @pytest.mark.parametrize(
+        ("source", "http"),
+        [
+            ("from engine import http", True),
+            ("from engine import http as web, tool", True),
+            ("import engine.authoring.http", True),
+            ("from engine.authoring import http", True),
+            ("from engine.authoring.http import get", True),
+            ("def f():\n    from engine import http", True),
+            ("import helper", True),
+            ("import http", False),
+            ("import engine", False),
+            ("from engine import *", False),
+            ("from engine import tool", False),
+            ("from http import client", False),
+        ],
+    )
+    def test_whether_it_asks_the_host(self, tmp_path: Path, source: str, http: bool) -> None:
+        """In any of its files, by any spelling of the import; what does not name it is taken not to."""
+        files = {"tool.py": source, "helper.py": "from engine import http"}
+        assert parsed(tmp_path, files).needs.http is http
+
+    def test_what_it_takes_of_the_standard_library(self, tmp_path: Path) -> None:
+        """A module is one whether it is imported or taken from its package."""
+        source = "import urllib.request, json.decoder\nfrom http import client, HTTPStatus\nfrom os.path import join\n"
+        found = parsed(tmp_path, {"tool.py": f"{source}from helper import socket\nfrom layer import ssl", "helper.py": "socket = 1"}).needs
+        modules = {"urllib.request", "json.decoder", "http", "os.path"}
+        assert found.standard == modules | {"http.client", "http.HTTPStatus", "os.path.join"}
+        assert doubts(found) == tuple(f"the source imports {name}, and there are no sockets" for name in ("http.client", "urllib.request"))
+
+    def test_whether_hosts_are_granted(self, tmp_path: Path) -> None:
+        """By any rule of the policy's profile."""
+        rule = Rule(place=place_of("api.example.com:443"), upstream_port=443)
+        granting = hosts.policy(network=Profile(name="own", rules=(rule,)))
+        assert parsed(tmp_path, {"tool.py": ""}).needs.network is False
+        assert parsed(tmp_path, {"tool.py": ""}, granting).needs.network is True
 
 
 class TestNative:

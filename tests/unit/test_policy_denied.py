@@ -1,5 +1,6 @@
 """The list of denied names as a file: what stops every policy from loading."""
 
+import re
 import shutil
 from pathlib import Path
 
@@ -37,7 +38,7 @@ def folder(tmp_path: Path) -> Path:
         ),
         ('value = ["dsn"]', "value = []", "ending.addresses: an empty list denies nothing; remove the entry"),
         ('value = ["dsn"]', 'value = "dsn"', "ending.addresses: want a list of non-empty texts; [] grants nothing"),
-        ("[ending]", "[endings]", "endings: unknown table; allowed: fragment, word, ending, whole"),
+        ("[ending]", "[endings]", "endings: unknown table; allowed: fragment, word, ending, whole, value"),
     ],
 )
 def test_a_list_of_denied_names_that_could_fail_open_refuses(folder: Path, old: str, new: str, line: str) -> None:
@@ -47,6 +48,15 @@ def test_a_list_of_denied_names_that_could_fail_open_refuses(folder: Path, old: 
     with pytest.raises(PolicyError) as caught:
         load_policy("required", folder)
     assert caught.value.lines[0] == f"{path}: {line}"
+
+
+def test_a_list_whose_groups_were_renamed_refuses(folder: Path) -> None:
+    """Which shapes hold for credentials too is known by the names of their groups: without any the list would let all of them pass."""
+    path, groups = folder / "denied_secrets.toml", ("loaders", "resolvers", "search_paths", "shells", "places", "ambient")
+    path.write_text(re.sub(rf"^({'|'.join(groups)}) =", r"own_\1 =", path.read_text(), flags=re.M))
+    with pytest.raises(PolicyError) as caught:
+        load_policy("required", folder)
+    assert caught.value.lines == (f"{path}: none of the groups {', '.join(groups)} is there",)
 
 
 def test_without_a_list_of_denied_names_nothing_loads(folder: Path) -> None:

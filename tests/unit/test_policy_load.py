@@ -9,8 +9,12 @@ import pytest
 from engine.errors import PolicyError
 from engine.limits import Limits
 from engine.places import data_dir
+from engine.policy.grants import EFFECTS, Grants
 from engine.policy.load import describe_policy, load_policy, load_preload
-from engine.policy.model import EFFECTS, LIMIT_KEYS, NEEDED, NO_WALL, PROTECTIONS, Freshness, Grants, Mode, Permission, Pool
+from engine.policy.model import LIMIT_KEYS, Freshness, Mode, OnSecret, Permission, Pool
+from engine.policy.network import NO_NETWORK
+from engine.policy.protections import NEEDED, NO_WALL, PROTECTIONS
+from engine.policy.secrets import CAPABILITIES, SecretSource
 
 SHIPPED = data_dir("policies")
 
@@ -20,6 +24,7 @@ def folder(tmp_path: Path) -> Path:
     """A folder of policies that a test may add to."""
     for path in SHIPPED.glob("*.toml"):
         shutil.copy(path, tmp_path)
+    shutil.copytree(SHIPPED / "network", tmp_path / "network")
     return tmp_path
 
 
@@ -39,6 +44,8 @@ def test_required_states_the_defaults() -> None:
     assert (policy.limits, policy.pool, policy.loosenings) == (Limits(), Pool(), ())
     assert policy.protections == NEEDED
     assert policy.grants == Grants(effects=frozenset(EFFECTS))
+    assert (policy.network, dict(policy.secrets), policy.families) == (NO_NETWORK, {}, CAPABILITIES)
+    assert policy.on_secret is OnSecret.BY_SHAPE
 
 
 def test_required_writes_every_limit_and_protection_down() -> None:
@@ -87,6 +94,7 @@ def test_everything_a_file_can_say_is_read(folder: Path) -> None:
         extends = "required"
         permission = { value = "readonly", reason = "r" }
         freshness = { value = "warm", reason = "r" }
+        on_secret = { value = "redact", reason = "r" }
         [limits]
         memory = { value = "1 GiB", reason = "r" }
         [protections]
@@ -96,12 +104,18 @@ def test_everything_a_file_can_say_is_read(folder: Path) -> None:
         state_kept_warm = { value = true, reason = "r" }
         [grants]
         layers = { value = ["numbers"], reason = "r" }
-        credentials = { value = ["openai"], reason = "r" }
-        network = { value = ["api.example.com:443"], reason = "r" }
+        credentials = { value = ["openai", "acme"], reason = "r" }
+        secret_files = { value = ["fixtures/key.pem"], reason = "r" }
         [grants.environment]
         MYAPP_REGION = { value = "eu", reason = "r" }
         [grants.folders]
         data = { value = "/srv/data", reason = "r" }
+        [network]
+        profile = { value = "example", reason = "r" }
+        [secrets]
+        orders = { value = "env:ORDERS_API_KEY", reason = "r" }
+        [credentials]
+        acme = { value = ["ACME_API_KEY", "ACME_TOKEN"], reason = "r" }
         [pool]
         idle = { value = "5 s", reason = "r" }
         memory = { value = "64 MiB", reason = "r" }
@@ -111,8 +125,8 @@ def test_everything_a_file_can_say_is_read(folder: Path) -> None:
     policy = load_policy("own", folder)
     assert policy.grants == Grants(
         layers=frozenset({"numbers"}),
-        credentials=frozenset({"openai"}),
-        network=frozenset({"api.example.com:443"}),
+        credentials=frozenset({"openai", "acme"}),
+        secret_files=frozenset({"fixtures/key.pem"}),
         environment={"MYAPP_REGION": "eu"},
         folders={"data": "/srv/data"},
         effects=frozenset(EFFECTS),
@@ -123,6 +137,9 @@ def test_everything_a_file_can_say_is_read(folder: Path) -> None:
         3,
     )
     assert (policy.freshness, policy.loosenings) == (Freshness.WARM, ("landlock_below_6", "state_kept_warm"))
+    assert (policy.network.name, policy.on_secret) == ("example", OnSecret.REDACT)
+    assert policy.secrets == {"orders": SecretSource(kind="env", where="ORDERS_API_KEY")}
+    assert policy.families == {**CAPABILITIES, "acme": ("ACME_API_KEY", "ACME_TOKEN")}
 
 
 @pytest.mark.parametrize(
@@ -133,11 +150,12 @@ def test_everything_a_file_can_say_is_read(folder: Path) -> None:
         (
             "netwrok = 1",
             "own.toml: netwrok: unknown key; "
-            "allowed: extends, mode, permission, freshness, worker, image, clock, limits, protections, grants, loosenings, pool, images",
+            "allowed: extends, mode, permission, freshness, worker, on_secret, image, clock, limits, protections, grants, loosenings, "
+            "pool, images, network, secrets, credentials",
         ),
         (
             "[grants]\nnetwrok = 1",
-            "own.toml: grants.netwrok: unknown key; allowed: layers, credentials, network, effects, environment, folders",
+            "own.toml: grants.netwrok: unknown key; allowed: layers, credentials, effects, secret_files, environment, folders",
         ),
         ("[pool]\nsize = 1", "own.toml: pool.size: unknown key; allowed: jails, total, ready, queued, idle, memory"),
         ("[limits]\nwal = 1", f"own.toml: limits.wal: unknown key; allowed: {', '.join(LIMIT_KEYS)}"),
@@ -156,13 +174,18 @@ def test_everything_a_file_can_say_is_read(folder: Path) -> None:
         ('mode = { value = "Required", reason = "r" }', "own.toml: mode: 'Required' is unknown; allowed: required, fixture, host"),
         ('permission = { value = [], reason = "r" }', "own.toml: permission: [] is unknown; allowed: auto, readonly"),
         (
-            '[grants]\nnetwork = { value = true, reason = "r" }',
-            "own.toml: grants.network: want a list of non-empty texts; [] grants nothing",
+            '[grants]\nlayers = { value = true, reason = "r" }',
+            "own.toml: grants.layers: want a list of non-empty texts; [] grants nothing",
         ),
-        ('[grants]\nnetwork = { value = "", reason = "r" }', "own.toml: grants.network: want a list of non-empty texts; [] grants nothing"),
+        ('[grants]\nlayers = { value = "", reason = "r" }', "own.toml: grants.layers: want a list of non-empty texts; [] grants nothing"),
         (
-            '[grants]\nnetwork = { value = [""], reason = "r" }',
-            "own.toml: grants.network: want a list of non-empty texts; [] grants nothing",
+            '[grants]\nlayers = { value = [""], reason = "r" }',
+            "own.toml: grants.layers: want a list of non-empty texts; [] grants nothing",
+        ),
+        ('on_secret = { value = "ignore", reason = "r" }', "own.toml: on_secret: 'ignore' is unknown; allowed: by_shape, refuse, redact"),
+        (
+            '[grants]\nnetwork = { value = ["api.example.com:443"], reason = "r" }',
+            "own.toml: grants.network: unknown key; allowed: layers, credentials, effects, secret_files, environment, folders",
         ),
         ('[grants]\nlayers = { value = ["a", "a"], reason = "r" }', "own.toml: grants.layers: the same text is listed twice"),
         ('[grants.environment]\nMYAPP_A = { value = 1, reason = "r" }', "own.toml: grants.environment.MYAPP_A: want a text"),
@@ -280,61 +303,6 @@ def test_a_name_is_never_a_path(folder: Path, name: str) -> None:
     with pytest.raises(PolicyError) as caught:
         load_policy(name, folder)
     assert caught.value.lines == ("a policy is named by a-z, 0-9, '_' and '-', or by the path of its .toml file",)
-
-
-def test_a_path_is_read_wherever_it_lies(folder: Path, tmp_path: Path) -> None:
-    """A policy beside its tools may extend one of the folder by name, and a neighbour by path."""
-    other = tmp_path / "elsewhere"
-    other.mkdir()
-    (other / "base.toml").write_text('extends = "required"\n[limits]\nthreads = { value = 1, reason = "r" }\n')
-    (other / "own.toml").write_text('extends = "./base.toml"\n')
-    assert load_policy(other / "own.toml", folder).limits == Limits(threads=1)
-
-
-def test_the_nearest_file_wins_and_lists_are_replaced_whole(folder: Path) -> None:
-    """A child says what it wants to have, not what it adds."""
-    (folder / "base.toml").write_text(
-        '[grants]\nlayers = { value = ["a", "b"], reason = "r" }\neffects = { value = ["read"], reason = "r" }\n'
-    )
-    (folder / "own.toml").write_text('extends = "base"\n[grants]\nlayers = { value = ["c"], reason = "r" }\n')
-    assert load_policy("own", folder).grants == Grants(layers=frozenset({"c"}), effects=frozenset({"read"}))
-
-
-@pytest.mark.parametrize("target", ["own", "./own.toml", "./sub/../own.toml"])
-def test_a_loop_refuses(folder: Path, target: str) -> None:
-    """A policy cannot extend itself by any spelling."""
-    (folder / "sub").mkdir()
-    assert lines_of(folder, f'extends = "{target}"')[0].endswith("extends: a loop, or more than 8 files: own.toml -> own.toml")
-
-
-def test_a_loop_over_two_files_refuses(folder: Path) -> None:
-    """Nor through another one."""
-    (folder / "other.toml").write_text('extends = "own"')
-    assert lines_of(folder, 'extends = "other"') == ("own.toml: extends: a loop, or more than 8 files: own.toml -> other.toml -> own.toml",)
-
-
-def test_a_mistake_is_reported_with_the_file_it_stands_in(folder: Path) -> None:
-    """A broken base is not hidden by a child that replaces the entry."""
-    (folder / "base.toml").write_text('[grants]\nlayers = { value = ["../x"], reason = "r" }\n')
-    lines = lines_of(folder, 'extends = "base"\n[grants]\nlayers = { value = [], reason = "r" }\n')
-    assert lines == ("base.toml: grants.layers: '../x' is not a layer's name",)
-
-
-def test_loosenings_are_not_inherited(folder: Path) -> None:
-    """A reader of one file sees every danger of it."""
-    assert lines_of(folder, 'extends = "host"')[0].startswith("own.toml: loosenings.host_mode_without_any_wall: must be named in this file")
-
-
-def test_a_named_loosening_lets_host_be_extended(folder: Path) -> None:
-    """The control: named again, it stands."""
-    (folder / "own.toml").write_text('extends = "host"\n[loosenings]\nhost_mode_without_any_wall = { value = true, reason = "r" }\n')
-    assert load_policy("own", folder).protections == NO_WALL
-
-
-def test_leaving_host_mode_brings_the_whole_wall_back(folder: Path) -> None:
-    """Nothing is inherited across the wall."""
-    (folder / "own.toml").write_text('extends = "host"\nmode = { value = "required", reason = "r" }\n')
-    assert load_policy("own", folder).protections == NEEDED
 
 
 def test_a_lowered_protection_without_its_loosening_refuses(folder: Path) -> None:

@@ -9,22 +9,12 @@ import pytest
 from engine.errors import PolicyError
 from engine.limits import LIMIT_NAMES, Limits
 from engine.places import data_dir
+from engine.policy.grants import Grants
 from engine.policy.load import load_policy
-from engine.policy.model import (
-    LIMIT_KEYS,
-    LOOSENINGS,
-    NEEDED,
-    NO_WALL,
-    PROTECTIONS,
-    Freshness,
-    Grants,
-    Mode,
-    Policy,
-    Pool,
-    host_port_problem,
-    loosenings_of,
-    parse_limits,
-)
+from engine.policy.model import LIMIT_KEYS, Freshness, Mode, OnSecret, Policy, Pool, loosenings_of, parse_limits
+from engine.policy.network import Attachment, Place, Profile, Rule, Transport
+from engine.policy.protections import LOOSENINGS, NEEDED, NO_WALL, PROTECTIONS
+from engine.policy.secrets import CAPABILITIES, SecretSource
 
 REQUIRED = load_policy("required", data_dir("policies"))
 
@@ -47,6 +37,10 @@ def lowered(**levels: int) -> Mapping[str, int]:
     return {**NEEDED, **levels}
 
 
+PLACE = Place(host="api.example.com", port=443)
+OPEN = Profile(name="own", rules=(Rule(place=PLACE, wildcard=True, upstream_port=443, private=("10.0.0.0/8",)),))
+
+
 def test_every_limit_has_one_written_name() -> None:
     """No limit is out of a policy's reach."""
     assert sorted(field for field, _ in LIMIT_KEYS.values()) == sorted(LIMIT_NAMES)
@@ -55,6 +49,7 @@ def test_every_limit_has_one_written_name() -> None:
 def test_every_loosening_is_reached_by_some_setting() -> None:
     """The closed table holds no name without a meaning."""
     reached = loosenings_of(Mode.HOST, Freshness.WARM, NO_WALL) | loosenings_of(Mode.REQUIRED, Freshness.SNAPSHOT, NO_WALL)
+    reached |= loosenings_of(Mode.REQUIRED, Freshness.FRESH, NEEDED, OPEN.loosenings)
     assert reached | {"landlock_below_6"} == LOOSENINGS.keys()
 
 
@@ -148,42 +143,17 @@ def test_limits_are_parsed_by_their_unit() -> None:
     assert parse_limits({"wall": "2 s", "memory": "1 MiB", "threads": 3}) == {"wall_ms": 2000, "memory_bytes": 1 << 20, "threads": 3}
 
 
-@pytest.mark.parametrize(
-    "pair",
-    [
-        "",
-        "*",
-        "*.example.com:443",
-        "example.com",
-        "example.com:0",
-        "example.com:65536",
-        "example.com:0443",
-        "EXAMPLE.com:443",
-        "localhost:80",
-    ]
-    + [
-        "127.0.0.1:80",
-        "127.1:80",
-        "a.0x7f:80",
-        "[::1]:80",
-        "a@b.com:443",
-        "b.com:443/x",
-        "b.com:443\n",
-        "b..com:443",
-        "-a.com:443",
-        "b.com.:443",
-    ]
-    + ["раура.com:443", "a" * 64 + ".com:443", None, 443],
-)
-def test_no_host_pattern_is_granted(pair: object) -> None:
-    """Addresses, wildcards, disguises and empty texts are no grant."""
-    assert host_port_problem(pair) is not None
+@pytest.mark.parametrize("path", ["", "/etc/key.pem", "../key.pem", "a/../b", "a//b", "a/", "./a", "*.pem", "a?", "a\\b", "a\0b", None])
+def test_a_file_with_secrets_is_one_file_of_the_source(path: Any) -> None:
+    """No folder, no pattern and no way out of the source."""
+    assert lines_of(Grants, secret_files=frozenset({path})) == (
+        "grants.secret_files: want the path of one file below the source's folder: no wildcard, no '.' or '..', and '/' between its parts",
+    )
 
 
-@pytest.mark.parametrize("pair", ["api.example.com:443", "a-1.b2.io:1", "x.xn--p1ai:65535"])
-def test_a_named_host_and_port_is_a_grant(pair: str) -> None:
-    """The control: what an operator means."""
-    assert Grants(network=frozenset({pair})).network == {pair}
+def test_a_plain_path_is_a_file_with_secrets() -> None:
+    """The control."""
+    assert Grants(secret_files=frozenset({"fixtures/key 1.pem"})).secret_files == {"fixtures/key 1.pem"}
 
 
 @pytest.mark.parametrize(
@@ -213,9 +183,49 @@ def test_a_layer_is_named_plainly(layer: str) -> None:
 
 def test_an_unknown_capability_is_not_repeated() -> None:
     """A key pasted in place of a capability stays out of the log."""
-    assert lines_of(Grants, credentials=frozenset({"sk-hunter2"})) == (
+    assert lines_of(changed, grants=Grants(credentials=frozenset({"sk-hunter2"}))) == (
         "grants.credentials: an entry is unknown; allowed: anthropic, google, openai",
     )
+
+
+def test_a_family_of_the_policys_own_can_be_granted() -> None:
+    """The control: its name counts like a built-in one."""
+    families = {**CAPABILITIES, "acme": ("ACME_API_KEY",)}
+    assert changed(families=families, grants=Grants(credentials=frozenset({"acme"}))).families == families
+
+
+def test_a_rule_attaches_only_what_the_policy_has() -> None:
+    """A secret that no entry names is not looked for elsewhere; the control names it."""
+    attach = (Attachment(secret="orders", header="Authorization"),)
+    network = Profile(name="own", rules=(Rule(place=PLACE, transport=Transport.UPGRADE, upstream_port=443, attach=attach),))
+    source = SecretSource(kind="env", where="ORDERS_API_KEY")
+    assert lines_of(changed, network=network, secrets={"order": source}) == (
+        "secrets.orders: the profile own attaches it, so it must be named",
+    )
+    assert changed(network=network, secrets={"orders": source}).secrets == {"orders": source}
+
+
+def test_rules_that_open_more_need_their_loosenings() -> None:
+    """Each by its own name; the control names both, and carries them."""
+    names = ("network_private_destinations", "network_wildcards")
+    lines = lines_of(changed, network=OPEN)
+    assert lines == tuple(f"loosenings.{name}: must be named in this file, because {LOOSENINGS[name]}" for name in names)
+    assert changed(network=OPEN, loosenings=names).loosenings == names
+
+
+def test_a_network_loosening_that_no_rule_needs_refuses() -> None:
+    """A profile of exact and public places carries none."""
+    network = Profile(name="own", rules=(Rule(place=PLACE, upstream_port=443),))
+    assert changed(network=network).loosenings == ()
+    assert lines_of(changed, network=network, loosenings=("network_wildcards",)) == (
+        "loosenings.network_wildcards: nothing in this policy needs it; remove it",
+    )
+
+
+def test_no_repr_says_where_a_secret_comes_from() -> None:
+    """What stands there may be the secret itself, put in the wrong place."""
+    policy = changed(secrets={"orders": SecretSource(kind="command", where="/usr/bin/pass hunter2")})
+    assert "hunter2" not in repr(policy) + repr(policy.secrets["orders"])
 
 
 def test_an_unknown_effect_lists_the_known() -> None:
@@ -288,6 +298,14 @@ def test_the_digest_follows_every_part() -> None:
         changed(pool=Pool(idle_ms=1)),
         changed(freshness=Freshness.WARM, loosenings=("state_kept_warm",)),
         changed(protections=lowered(landlock=7)),
+        changed(network=Profile(name="own", rules=(Rule(place=PLACE, upstream_port=443),))),
+        changed(network=Profile(name="own", trust="/etc/ca.pem", trust_digest="sha256:1")),
+        changed(network=Profile(name="own", trust="/etc/ca.pem", trust_digest="sha256:2")),
+        changed(secrets={"a": SecretSource(kind="env", where="A")}),
+        changed(secrets={"a": SecretSource(kind="env", where="B")}),
+        changed(families={**CAPABILITIES, "acme": ("ACME_API_KEY",)}),
+        changed(on_secret=OnSecret.REDACT),
+        changed(grants=Grants(secret_files=frozenset({"a"}))),
         changed(denied=dataclasses.replace(REQUIRED.denied, word=frozenset({"xx"}))),
     ]
     assert len({REQUIRED.digest, *(policy.digest for policy in others)}) == len(others) + 1

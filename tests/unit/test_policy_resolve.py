@@ -4,7 +4,6 @@ import dataclasses
 import os
 import subprocess
 import sys
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -12,8 +11,11 @@ import pytest
 from engine.errors import EngineError
 from engine.limits import KERNEL_HELD, LIMIT_NAMES, Limits
 from engine.places import data_dir
+from engine.policy.grants import EFFECTS, Grants
 from engine.policy.load import describe_policy, load_policy
-from engine.policy.model import EFFECTS, LIMIT_KEYS, NO_WALL, Freshness, Grants, Mode, Permission, Policy
+from engine.policy.model import LIMIT_KEYS, Freshness, Mode, Permission, Policy
+from engine.policy.network import Place, Profile, Rule
+from engine.policy.protections import NO_WALL
 from engine.policy.resolve import Asked, Resolved, Tightening, resolve, resolve_describe
 
 POLICIES = data_dir("policies")
@@ -25,11 +27,11 @@ GRANTS = Grants(
     layers=frozenset({"numbers", "tables"}),
     credentials=frozenset({"anthropic", "openai"}),
     environment={"MYAPP_REGION": "eu", "MYAPP_STAGE": "test"},
-    network=frozenset({"api.example.com:443"}),
     folders={"data": "/srv/data"},
     effects=frozenset(EFFECTS),
 )
-GRANTING = dataclasses.replace(REQUIRED, grants=GRANTS)
+API = Place(host="api.example.com", port=443)
+GRANTING = dataclasses.replace(REQUIRED, grants=GRANTS, network=Profile(name="own", rules=(Rule(place=API, upstream_port=443),)))
 HARMLESS = Asked(name="look", effect="read", timeout_ms=30_000, dangerous=False)
 NO_CHANGE = Tightening()
 
@@ -46,23 +48,6 @@ def refusal(policy: Policy, asked: Asked, caller: Tightening = NO_CHANGE) -> tup
     return caught.value.code, caught.value.lines
 
 
-def declared(**fields: Any) -> Any:
-    """A declaration as the checker hands it over."""
-    plain = {
-        "name": "look",
-        "effect": "read",
-        "timeout_ms": 1000,
-        "dangerous": False,
-        "read_only": True,
-        "layers": ("numbers",),
-        "credentials": ("openai",),
-        "environment": ("MYAPP_REGION",),
-        "network": False,
-        "limits": {"memory": "64 MiB"},
-    }
-    return SimpleNamespace(**{**plain, **fields})
-
-
 def test_a_tool_that_asks_for_nothing_gets_the_limits_and_folders_only() -> None:
     """What is not asked is not handed over, however much is granted."""
     assert resolve(GRANTING, HARMLESS, NO_CHANGE) == Resolved(
@@ -74,7 +59,6 @@ def test_a_tool_that_asks_for_nothing_gets_the_limits_and_folders_only() -> None
         layers=(),
         credentials=(),
         environment={},
-        network=(),
         folders={"data": "/srv/data"},
         protections=REQUIRED.protections,
         loosenings=(),
@@ -95,57 +79,6 @@ def test_what_is_asked_and_granted_is_given() -> None:
     got = resolve(GRANTING, asked, NO_CHANGE)
     assert (got.layers, got.credentials, got.environment) == (("numbers", "tables"), ("openai",), {"MYAPP_REGION": "eu"})
     assert got.limits == Limits(threads=2)
-
-
-def test_asked_reads_a_declaration() -> None:
-    """Every right of a declaration arrives in what is asked."""
-    assert Asked.of(declared()) == Asked(
-        name="look",
-        effect="read",
-        timeout_ms=1000,
-        dangerous=False,
-        read_only=True,
-        layers=frozenset({"numbers"}),
-        credentials=frozenset({"openai"}),
-        environment=frozenset({"MYAPP_REGION"}),
-        limits={"memory_bytes": 64 << 20},
-    )
-
-
-@pytest.mark.parametrize(
-    ("network", "expected"),
-    [(False, (frozenset(), False)), (True, (frozenset(), True)), ((), (frozenset(), False)), (["a.b:1"], (frozenset({"a.b:1"}), False))],
-)
-def test_asked_reads_the_network_exactly(network: Any, expected: tuple[frozenset[str], bool]) -> None:
-    """False and an empty list ask for none, true for all, a list for its hosts."""
-    asked = Asked.of(declared(network=network))
-    assert (asked.network, asked.network_unbounded) == expected
-
-
-@pytest.mark.parametrize(
-    ("fields", "line"),
-    [
-        ({"network": None}, "network: want false, true or a list of 'host:port'"),
-        ({"network": ""}, "network: want false, true or a list of 'host:port'"),
-        ({"network": 1}, "network: want false, true or a list of 'host:port'"),
-        ({"limits": {"memory": 0}}, "limits.memory: limit memory_bytes must be a whole number from 1 to 2^53, not 0"),
-        ({"limits": {"memry": 1}}, f"limits.memry: unknown limit; allowed: {', '.join(LIMIT_KEYS)}"),
-        ({"timeout_ms": 0}, "timeout_ms: want a whole number of milliseconds from 1"),
-        ({"timeout_ms": True}, "timeout_ms: want a whole number of milliseconds from 1"),
-        ({"effect": "none"}, "effect: want one of external, idempotent, read, write"),
-    ],
-)
-def test_a_declaration_that_asks_in_no_known_way_refuses(fields: dict[str, Any], line: str) -> None:
-    """Nothing malformed comes to mean "no bound"."""
-    with pytest.raises(EngineError) as caught:
-        Asked.of(declared(**fields))
-    assert (caught.value.code, caught.value.lines) == ("refused.declaration", (line,))
-
-
-def test_a_flag_that_is_no_flag_is_read_the_safe_way() -> None:
-    """Only a real false is harmless, only a real true is read-only."""
-    asked = Asked.of(declared(dangerous=0, read_only=1))
-    assert (asked.dangerous, asked.read_only) == (True, False)
 
 
 @pytest.mark.parametrize("name", LIMIT_NAMES)
@@ -174,7 +107,12 @@ def test_a_layer_that_is_not_granted_refuses_by_name() -> None:
 
 def test_all_that_is_not_granted_is_said_at_once() -> None:
     """One line per problem."""
-    asked = asking(layers=frozenset({"plots"}), limits={"threads": 65}, environment=frozenset({"X"}), network=frozenset({"b.com:443"}))
+    asked = asking(
+        layers=frozenset({"plots"}),
+        limits={"threads": 65},
+        environment=frozenset({"X"}),
+        network=frozenset({Place(host="hunter2.com", port=443)}),
+    )
     assert refusal(GRANTING, asked) == (
         "refused.not_granted",
         (
@@ -219,14 +157,10 @@ def test_an_unbounded_network_refuses() -> None:
     assert refusal(GRANTING, asking(network_unbounded=True))[0] == "refused.network_unbounded"
 
 
-def test_a_granted_host_refuses_where_no_worker_can_hold_it() -> None:
-    """A scoped network is never run as an open one."""
-    assert refusal(GRANTING, asking(network=frozenset({"api.example.com:443"})))[0] == "refused.network_scoped"
-
-
-def test_a_host_that_is_not_granted_is_not_granted() -> None:
-    """The grant comes before what a worker can hold."""
-    assert refusal(GRANTING, asking(network=frozenset({"api.example.com:80"})))[0] == "refused.not_granted"
+def test_an_unbounded_network_refuses_before_a_host_that_is_not_granted() -> None:
+    """The reason that is told is the greater wish."""
+    asked = asking(network_unbounded=True, network=frozenset({Place(host="b.com", port=1)}))
+    assert refusal(GRANTING, asked)[0] == "refused.network_unbounded"
 
 
 @pytest.mark.parametrize("effect", ["write", "external"])
@@ -341,6 +275,7 @@ def test_describe_has_its_own_limits_and_the_wall_of_the_policy() -> None:
     got = resolve_describe(DESCRIBE, old_kernel, ["numbers"], NO_CHANGE)
     assert (got.policy, got.limits, got.permission, got.freshness) == ("describe", DESCRIBE.limits, Permission.READONLY, Freshness.FRESH)
     assert (got.layers, got.credentials, got.environment, got.network, got.folders) == (("numbers",), (), {}, (), {})
+    assert got.scope is None
     assert (got.protections, got.loosenings) == (old_kernel.protections, ("landlock_below_6",))
 
 

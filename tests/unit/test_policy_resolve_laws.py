@@ -8,8 +8,10 @@ from hypothesis import strategies as st
 from engine.errors import EngineError
 from engine.limits import LIMIT_NAMES, Limits
 from engine.places import data_dir
+from engine.policy.grants import EFFECTS, Grants
 from engine.policy.load import load_policy
-from engine.policy.model import EFFECTS, LIMIT_KEYS, Grants, Mode, Permission, Policy
+from engine.policy.model import LIMIT_KEYS, Mode, Permission, Policy
+from engine.policy.network import Place, Profile, Rule
 from engine.policy.resolve import Asked, Resolved, Tightening, resolve
 
 POLICIES = data_dir("policies")
@@ -26,7 +28,18 @@ WRITTEN = st.fixed_dictionaries(
 LAYERS = st.frozensets(st.sampled_from(["a", "b", "c"]))
 CAPABILITIES = st.frozensets(st.sampled_from(["anthropic", "google", "openai"]))
 NAMES = st.frozensets(st.sampled_from(["MYAPP_A", "MYAPP_B", "MYAPP_C"]))
-HOSTS = st.frozensets(st.sampled_from(["a.com:1", "b.com:2"]))
+PLACES = st.builds(Place, host=st.sampled_from(["a.com", "x.a.com", "y.x.a.com", "10.0.0.1"]), port=st.sampled_from([1, 2]))
+
+
+@st.composite
+def profiles(draw: st.DrawFn) -> Profile:
+    """Any rules over a few places: exact ones, wildcards, such with private networks; also none."""
+    private = st.sampled_from([(), ("10.0.0.0/8",)])
+    rules = [
+        Rule(place=place, wildcard=draw(st.booleans()) and not place.literal, upstream_port=place.port, private=draw(private))
+        for place in sorted(draw(st.frozensets(PLACES)))
+    ]
+    return Profile(name="own", rules=tuple(rules))
 
 
 @st.composite
@@ -37,10 +50,17 @@ def policies(draw: st.DrawFn) -> Policy:
         layers=draw(LAYERS),
         credentials=draw(CAPABILITIES),
         environment={name: name.lower() for name in draw(NAMES)},
-        network=draw(HOSTS),
         effects=draw(st.frozensets(st.sampled_from(EFFECTS), min_size=3)),
     )
-    return dataclasses.replace(base, grants=grants, limits=Limits(**draw(SOME_LIMITS)), permission=draw(st.sampled_from(list(Permission))))
+    network = draw(profiles())
+    return dataclasses.replace(
+        base,
+        grants=grants,
+        limits=Limits(**draw(SOME_LIMITS)),
+        permission=draw(st.sampled_from(list(Permission))),
+        network=network,
+        loosenings=(*base.loosenings, *network.loosenings),
+    )
 
 
 @st.composite
@@ -55,7 +75,7 @@ def asks(draw: st.DrawFn) -> Asked:
         layers=draw(LAYERS),
         credentials=draw(CAPABILITIES),
         environment=draw(NAMES),
-        network=draw(st.just(frozenset()) | HOSTS),
+        network=draw(st.frozensets(PLACES, max_size=2)),
         network_unbounded=draw(st.sampled_from([False, False, False, True])),
         limits=draw(st.just({}) | SOME_LIMITS),
     )
@@ -93,10 +113,47 @@ def test_the_result_exceeds_neither_asked_nor_granted_nor_caller(policy: Policy,
     assert len(got.credentials) <= 1
     assert got.environment.items() <= policy.grants.environment.items()
     assert got.environment.keys() <= asked.environment
-    assert (got.network, asked.network, asked.network_unbounded) == ((), frozenset(), False)
-    assert (got.protections, got.loosenings, got.mode) == (policy.protections, policy.loosenings, policy.mode)
+    assert not asked.network_unbounded
+    assert (got.protections, got.mode) == (policy.protections, policy.mode)
+    assert {*got.loosenings} <= {*policy.loosenings}
+    assert {*policy.loosenings} - {*got.loosenings} <= policy.network.loosenings
     assert not (policy.mode is Mode.HOST and caller.ancestor_required)
     assert caller.approved or not asked.dangerous
+
+
+@given(policies(), asks(), CALLERS)
+def test_the_scope_is_what_was_asked_by_rules_of_the_profile(policy: Policy, asked: Asked, caller: Tightening) -> None:
+    """Each place that was asked for and no other one, each by a rule that covers it; without a place there is no scope."""
+    got = resolved_or_none(policy, asked, caller)
+    if got is None:
+        return
+    destinations = () if got.scope is None else got.scope.destinations
+    assert [one.place for one in destinations] == sorted(asked.network)
+    assert (got.scope is None) == (not asked.network)
+    assert all(one.rule in policy.network.rules and one.rule.covers(one.place) for one in destinations)
+    exact = {rule.place for rule in policy.network.rules if not rule.wildcard}
+    assert all(not one.rule.wildcard for one in destinations if one.place in exact)
+    opened = {rule for rule in (one.rule for one in destinations) if rule.wildcard or rule.private}
+    assert bool({*got.loosenings} & policy.network.loosenings) == bool(opened)
+
+
+@given(profiles(), PLACES)
+def test_a_place_without_a_rule_is_granted_to_nobody(profile: Profile, place: Place) -> None:
+    """Granted means: the very place, or a name with whole labels before the one below which all are granted; and the very port."""
+    by_hand = [
+        rule
+        for rule in profile.rules
+        if rule.place.port == place.port
+        and (
+            (
+                rule.wildcard
+                and place.host.split(".")[::-1][: rule.place.host.count(".") + 1] == rule.place.host.split(".")[::-1]
+                and place.host != rule.place.host
+            )
+            or (not rule.wildcard and place.host == rule.place.host)
+        )
+    ]
+    assert (profile.rule_for(place) is not None) == bool(by_hand)
 
 
 @given(policies(), asks(), CALLERS)

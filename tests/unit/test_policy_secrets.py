@@ -5,7 +5,7 @@ import pytest
 from engine.errors import PolicyError
 from engine.places import data_dir
 from engine.policy.load import load_denied
-from engine.policy.secrets import CAPABILITIES, DeniedNames, name_problem
+from engine.policy.secrets import CAPABILITIES, DeniedNames, SecretSource, name_problem
 
 SMALL = DeniedNames(fragment=frozenset({"secret"}), word=frozenset({"pat"}), ending=frozenset({"pwd"}), whole=frozenset({"path"}))
 
@@ -85,3 +85,68 @@ def test_a_shape_that_would_deny_nothing_or_everything_refuses(shape: str) -> No
     with pytest.raises(PolicyError) as caught:
         DeniedNames(fragment=frozenset({shape}), word=frozenset(), ending=frozenset(), whole=frozenset())
     assert caught.value.code == "refused.policy"
+
+
+@pytest.mark.parametrize(
+    ("text", "kind", "where"),
+    [
+        ("env:ORDERS_API_KEY", "env", "ORDERS_API_KEY"),
+        ("file:/run/secrets/a key", "file", "/run/secrets/a key"),
+        ("command:/usr/bin/pass show 'my orders'", "command", "/usr/bin/pass show 'my orders'"),
+    ],
+)
+def test_a_source_of_a_secret_is_read_and_written_alike(text: str, kind: str, where: str) -> None:
+    """The three kinds there are; the repr does not say where."""
+    source = SecretSource.of(text)
+    assert (source, source.data()) == (SecretSource(kind=kind, where=where), text)
+    assert where not in repr(source)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "hunter2",
+        "env:",
+        "env:1A",
+        "env:A=B",
+        "env: A",
+        "ENV:A",
+        "envi:A",
+        "file:",
+        "file:key",
+        "file:./key",
+        "file:/a/../b",
+        "file:/a//b",
+    ]
+    + ["file:/", "file:/a\0b", "file:/a\nb", "command:", "command: ", "command:pass show", "command:./pass", "command:/usr/bin/../pass x"]
+    + ["command:/usr/bin/pass 'x", "vault:/x", f"file:/{'a' * 4096}", None, 1, True, ["env:A"]],
+)
+def test_what_is_no_source_refuses_without_repeating_it(text: object) -> None:
+    """Relative paths, other kinds and the secret itself put in its place."""
+    with pytest.raises(PolicyError) as caught:
+        SecretSource.of(text)
+    assert (caught.value.code, caught.value.lines) == (
+        "refused.policy",
+        ("want 'env:NAME', 'file:/a/path' or 'command:/a/program its arguments'",),
+    )
+
+
+def test_names_that_steer_are_a_part_of_those_denied() -> None:
+    """What no credential may be called is denied as a fixed value as well; the control is a name that only says secret."""
+    denied = load_denied(data_dir("policies"))
+    steering = denied.steering
+    assert steering is not None
+    assert [kind for kind in ("fragment", "word", "ending") if not getattr(steering, kind) < getattr(denied, kind)] == []
+    assert steering.whole == denied.whole
+    assert [(denied.denied(name), denied.steers(name)) for name in ("LD_PRELOAD", "ACME_API_KEY", "MYAPP_A", "A B")] == [
+        (True, True),
+        (True, False),
+        (False, False),
+        (True, True),
+    ]
+
+
+def test_without_shapes_of_their_own_credentials_are_held_to_all() -> None:
+    """A record made by hand denies more, never less."""
+    assert (SMALL.steers("MY_SECRET"), SMALL.steers("MYAPP_A")) == (True, False)

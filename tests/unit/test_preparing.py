@@ -1,6 +1,8 @@
 """What stands before a worker: pure, refused by name, and a key that is the same only for calls that may share a worker."""
 
 import dataclasses
+import os
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +12,9 @@ import engine.preparing
 from engine.call import Request
 from engine.errors import EngineError
 from engine.limits import KERNEL_HELD, LIMIT_NAMES, Limits
-from engine.policy.model import NEEDED, Freshness, Mode, Policy, loosenings_of
+from engine.outcome import error_for
+from engine.policy.model import Freshness, Mode, Policy, loosenings_of
+from engine.policy.protections import NEEDED
 from engine.policy.resolve import Tightening, resolve_describe
 from engine.preparing import LoadedTool, Preparation, Prepared, bounds_of
 from engine.supervision.warm import CALLS
@@ -20,9 +24,17 @@ from tests import hosts
 REQUEST = Request(arguments={})
 
 
+def variables(families: Mapping[str, tuple[str, ...]], capabilities: tuple[str, ...]) -> Mapping[str, str]:
+    """Those of a capability, as this process has them."""
+    found = {name: os.environ[name] for capability in capabilities for name in families[capability] if name in os.environ}
+    if capabilities and not found:
+        raise error_for("refused.credential_missing", "there is none")
+    return found
+
+
 def preparation() -> Preparation:
     """On a host that is only described: no folder of it exists."""
-    return Preparation(hosts.FACTS, hosts.PLACES)
+    return Preparation(hosts.FACTS, hosts.PLACES, variables)
 
 
 def prepared(tool: LoadedTool | None = None, **request: Any) -> Prepared:
@@ -144,7 +156,7 @@ class TestRefusals:
 
     def test_a_host_that_cannot_hold_the_wall_refuses(self) -> None:
         """As the plan says."""
-        weak = Preparation(dataclasses.replace(hosts.FACTS, landlock=0), hosts.PLACES)
+        weak = Preparation(dataclasses.replace(hosts.FACTS, landlock=0), hosts.PLACES, variables)
         with pytest.raises(EngineError) as caught:
             weak.prepare(hosts.loaded_tool(), REQUEST)
         assert caught.value.code == "refused.cannot_enforce"

@@ -33,6 +33,8 @@ HAPPENED = Happened(
     started=True,
     enforced=b'{"seccomp":1}',
     result="sha256:r",
+    egress={"connections": 1, "egress_denied": {"address": 2}},
+    secrets={"orders_key": {"stdout": 1}},
 )  # fmt: skip  one record
 EARLY = Setting(tool="say", tenant=None, declaration="sha256:d", source="sha256:s", layers={}, image="sha256:i")
 REFUSED = Happened(verdict=Verdict(code="refused.arguments", lines=("a", "b")), usage=Usage(), started=False, enforced=b"{}")
@@ -76,6 +78,8 @@ class TestReceipt:
                 "stdout_bytes": 0,
                 "stderr_bytes": 0,
             },
+            "egress": {"connections": 1, "egress_denied": {"address": 2}},
+            "secrets": {"orders_key": {"stdout": 1}},
             "violations": [],
             "verdict": {"status": "ok", "reason": "ok.done", "fault": "nobody", "lines": []},
         }  # fmt: skip  one record
@@ -84,6 +88,7 @@ class TestReceipt:
         """No policy, no limits, no result; whose fault it was and why."""
         made = read(receipt(EARLY, REFUSED, "ephemeral"))
         assert (made["worker"], made["enforced"]) == ({"kind": "native", "started": False}, {})
+        assert (made["egress"], made["secrets"]) == ({}, {})
         assert (made["policy"], made["digests"]["policy"], made["digests"]["result"], made["limits"], made["means"]) == (
             None,
             None,

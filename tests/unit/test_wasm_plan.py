@@ -49,7 +49,8 @@ def test_the_order_in_whole() -> None:
         "links": [],
         "slots": {"count": 0, "bytes": 0, "inodes": 0},
         "scratch": "/tmp",
-        "landlock": {"abi": 7, "files": 0xFFFF, "network": 3, "scope": 3, "slot": 0, "paths": [["/dev/null", 0b0110]]},
+        "landlock": {"abi": 7, "files": 0xFFFF, "network": 3, "ports": [], "scope": 3, "slot": 0, "paths": [["/dev/null", 0b0110]]},
+        "network": None,
         "limits": {
             "cpu_s": 30,
             "memory_bytes": 256 * MIB,

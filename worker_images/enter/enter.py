@@ -124,8 +124,10 @@ def rulesets(plan: Plan, scratch: list[int]) -> tuple[int, list[int]]:
     handled = (rules["files"], rules["network"], rules["scope"])
     shared = [(path, kernel.opened(path), rights) for path, rights in rules["paths"]]
     slots = [("an open folder", slot, rules["slot"]) for slot in scratch]
-    own = [kernel.landlock_ruleset(handled, [slot, *shared]) for slot in slots] or [kernel.landlock_ruleset(handled, [])] * _CHILDREN
-    ruleset = kernel.landlock_ruleset(handled, [*slots, *shared])
+    ports = rules["ports"]
+    own = [kernel.landlock_ruleset(handled, [slot, *shared], ports) for slot in slots]
+    own = own or [kernel.landlock_ruleset(handled)] * _CHILDREN
+    ruleset = kernel.landlock_ruleset(handled, [*slots, *shared], ports)
     for _, descriptor, _ in shared:
         os.close(descriptor)
     return ruleset, own
@@ -140,7 +142,7 @@ def lock(plan: Plan, ruleset: int) -> None:
 
 def forget_host(plan: Plan) -> None:
     """Drop what the steps needed to know of the host: every child could read it in its copy of this memory."""
-    for name in ("binds", "mountpoint", "cgroups", "uids", "links", "code"):
+    for name in ("binds", "mountpoint", "cgroups", "uids", "links", "code", "network"):
         plan.pop(name, None)
 
 

@@ -157,8 +157,11 @@ def landlock_abi() -> int:
     return max(int(found), 0)
 
 
-def landlock_ruleset(handled: tuple[int, int, int], rules: Iterable[tuple[str, int, int]] = ()) -> int:
-    """A descriptor of a ruleset that handles (file system, network, scope) and allows each place, by name and open, its rights."""
+def landlock_ruleset(handled: tuple[int, int, int], rules: Iterable[tuple[str, int, int]] = (), ports: Iterable[int] = ()) -> int:
+    """A descriptor of a ruleset that handles (file system, network, scope), with the rights of each place, by name and open.
+
+    TCP may be connected to the ports, wherever they are (Landlock ABI 4).
+    """
     # the attribute's size grew with the ABI: older kernels refuse trailing bytes that are not zero, and take zeros
     record = b"".join(mask.to_bytes(8, "little") for mask in handled)
     size = 24 if handled[2] else 16 if handled[1] else 8
@@ -167,6 +170,10 @@ def landlock_ruleset(handled: tuple[int, int, int], rules: Iterable[tuple[str, i
     for name, descriptor, rights in rules:
         rule = rights.to_bytes(8, "little") + descriptor.to_bytes(4, "little")
         _call(f"Landlock rule for {name}", _NR_LANDLOCK_ADD, ruleset, path_beneath, ctypes.c_char_p(rule), 0)
+    net_port, connect_tcp = 2, 1 << 1
+    for port in ports:
+        rule = connect_tcp.to_bytes(8, "little") + port.to_bytes(8, "little")
+        _call(f"Landlock rule for the port {port}", _NR_LANDLOCK_ADD, ruleset, net_port, ctypes.c_char_p(rule), 0)
     return ruleset
 
 

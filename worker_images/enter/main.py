@@ -23,7 +23,7 @@ import gc
 import time
 from typing import Any
 
-from enter import coding, enter, facts, forked, immortal, kernel, slots, snapshot, unbound, zygote
+from enter import coding, enter, facts, forked, immortal, kernel, network, slots, snapshot, unbound, zygote
 from enter.runtime import Runtime, look_ahead
 
 _CONTROL = 3
@@ -307,6 +307,7 @@ def _first(plan: enter.Plan, alive: int, control: _socket.socket, runtime: Runti
     try:
         try:
             own: list[int] = []
+            doors: list[int] = []
             address = facts.address_space()
             if plan["walls"]:
                 forked.die_with_monitor(alive)
@@ -318,6 +319,7 @@ def _first(plan: enter.Plan, alive: int, control: _socket.socket, runtime: Runti
                     control, bound = unbound.wait(plan, control, runtime.codec), True
                     enter.resize_slots(plan, scratch)
                 code = coding.read(plan["code"])
+                doors = network.doors(plan["mountpoint"], plan["network"])
                 enter.finish_root(plan)
                 enter.become_nobody(plan)
                 forked.die_with_monitor(alive)  # the change of uid cleared it
@@ -339,7 +341,7 @@ def _first(plan: enter.Plan, alive: int, control: _socket.socket, runtime: Runti
             _thread.stack_size(plan["limits"]["stack_bytes"])
             runtime.bound(plan, address)
             immortal.settle()
-            control.send(zygote.report({"pid1": os.getpid(), **enter.in_force(plan)}))
+            network.report(control, zygote.report({"pid1": os.getpid(), **enter.in_force(plan)}), doors)
             learn = snapshot.learner(plan, runtime.learn)
             zygote.Zygote(plan, control, scratch, own, runtime.serve, learn).run()
         except kernel.Step as step:

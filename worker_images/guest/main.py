@@ -11,10 +11,11 @@ Laws:
 import os
 import select
 import sys
+from _thread import RLock
 from collections.abc import Callable
 from typing import Any
 
-from engine.authoring import convert
+from engine.authoring import convert, http
 from engine.authoring.tool import Tool
 from engine.errors import DeclarationError, EngineError
 from guest import describe, hostcalls, loader, wire
@@ -32,12 +33,14 @@ class Channel:
     def __init__(self, descriptor: int, codec: wire.Codec) -> None:
         self._descriptor, self._codec = descriptor, codec
         self._reader = wire.Reader()
+        self._lock = RLock()  # a frame of another thread's would stand in the middle of one that the host takes in parts
 
     def send(self, number: int, fields: list[Any]) -> None:
         """Write one whole frame. Raises ValueError when the fields are not plain data."""
         frame = memoryview(self._codec.pack(number, fields))
-        while frame:
-            frame = frame[os.write(self._descriptor, frame) :]
+        with self._lock:
+            while frame:
+                frame = frame[os.write(self._descriptor, frame) :]
 
     def send_last_words(self) -> None:
         """Say that memory ran out, when there is none left to say it with."""
@@ -71,6 +74,14 @@ def serve(descriptor: int, codec: wire.Codec, home: str, folders: loader.Folders
 
 def serve_over(link: Link, home: str, folders: loader.Folders, learnt: list[Tool[..., Any]] | None) -> None:
     """The same over whatever leads to the host: a guest of another kind of wall has no descriptors."""
+    before, http.door = http.door, hostcalls.closed
+    try:
+        _live(link, home, folders, learnt)
+    finally:
+        http.door = before  # the process of a rehearsal goes on
+
+
+def _live(link: Link, home: str, folders: loader.Folders, learnt: list[Tool[..., Any]] | None) -> None:
     number, fields = _next(link)
     if number != wire.INIT:
         return
@@ -100,6 +111,7 @@ def learn(
     number, fields = _next(link)
     if number != wire.INIT:
         return None
+    http.door = hostcalls.closed
     tools = _imported(link, fields, home, folders)
     if tools is None:
         return None
@@ -152,10 +164,15 @@ def forget_environment() -> None:
 
 def _answer(link: Link, tool: Tool[..., Any], arguments: dict[str, Any]) -> None:
     held: list[Any] = []
-    if not _guarded(link, "exception", lambda: held.append(_run(link, tool, arguments))):
-        return
-    _flush()
-    _guarded(link, "exception", lambda: _deliver(link, held.pop()))  # properties, models and enums of the tool's run while it is converted
+    calls = hostcalls.Calls(link)
+    http.door = calls.ask
+    try:
+        if _guarded(link, "exception", lambda: held.append(_run(calls, tool, arguments))):
+            _flush()
+            _guarded(link, "exception", lambda: _deliver(link, held.pop()))  # properties and models of the tool's run while it is converted
+    finally:
+        http.door = hostcalls.closed
+        calls.end()
 
 
 def _deliver(link: Link, value: Any) -> None:
@@ -170,10 +187,10 @@ def _deliver(link: Link, value: Any) -> None:
         _fail(link, "not_data", "ValueError", _text(problem))
 
 
-def _run(link: Link, tool: Tool[..., Any], arguments: dict[str, Any]) -> Any:
-    given = convert.arguments_for(tool, arguments)
+def _run(calls: hostcalls.Calls, tool: Tool[..., Any], arguments: dict[str, Any]) -> Any:
+    link, given = calls.link, convert.arguments_for(tool, arguments)
     if (parameter := tool.declaration["context"]) is not None:
-        given[parameter] = hostcalls.GuestContext(link)
+        given[parameter] = hostcalls.GuestContext(calls)
     value = tool.function(**given)
     if hasattr(value, "__anext__"):
         import asyncio

@@ -23,7 +23,7 @@ from guest import loader, main, wire
 from python_wasm import files, holes, library, link, loop, packages, rehearsal, streams
 
 _BUNDLE = "/bundle"
-_ENGINE = ("Context", "Tool", "artifact", "schema", "tool")
+_ENGINE = ("Context", "Tool", "artifact", "http", "schema", "tool")
 # what tools import most: an import that is already done costs an instance nothing
 _BEFOREHAND = """
     _strptime abc argparse array ast asyncio base64 binascii bisect calendar cmath codecs collections collections.abc configparser

@@ -1,0 +1,141 @@
+"""Bytes from and to a socket, plain or inside TLS, counted where they leave or come from outside.
+
+Its job: read, write, whether a kept connection is still good.
+Not its job: what the bytes say (``exchange.py``), connecting (``dial.py``).
+Laws:
+1. Reading and writing may go on at once, in TLS as well (tests/egress/test_upgrade.py).
+"""
+
+import socket
+import ssl
+
+import trio
+
+from engine.egress.link import Link
+from engine.egress.traffic import Denied, Traffic
+
+_READ_BYTES = 64 << 10
+
+
+class Plain:
+    """A socket as it is. With a traffic its bytes are counted, as those of the host's side are."""
+
+    def __init__(self, sock: socket.socket, link: Link, traffic: Traffic | None = None) -> None:
+        self.sock, self._link, self._traffic = sock, link, traffic
+
+    async def read(self) -> bytes:
+        """Some bytes, none at the end. Raises Denied, OSError, ClosedResourceError."""
+        return await self._counted(await self._receive())
+
+    async def write(self, data: bytes) -> None:
+        """All of them. Raises Denied, OSError, ClosedResourceError."""
+        await self._count(sent=len(data))
+        await self._send(data)
+
+    def stale(self) -> bool:
+        """Whether a connection that waits for its next request is over, or says something unasked."""
+        try:
+            self.sock.recv(1)
+        except BlockingIOError:
+            return False
+        except OSError:
+            return True
+        return True
+
+    async def _counted(self, data: bytes) -> bytes:
+        await self._count(received=len(data))
+        return data
+
+    async def _count(self, *, sent: int = 0, received: int = 0) -> None:
+        await self._link.pause(0.0 if self._traffic is None else self._traffic.carry(sent=sent, received=received))
+
+    async def _receive(self) -> bytes:
+        while True:
+            try:
+                return self.sock.recv(_READ_BYTES)
+            except BlockingIOError:
+                await trio.lowlevel.wait_readable(self.sock)
+
+    async def _send(self, data: bytes) -> None:
+        view = memoryview(data)
+        while view:
+            try:
+                view = view[self.sock.send(view) :]
+            except BlockingIOError:
+                await trio.lowlevel.wait_writable(self.sock)
+        await trio.lowlevel.checkpoint()
+
+
+class Secured(Plain):
+    """A socket with TLS on it, as its client. ``open`` comes first."""
+
+    def __init__(self, sock: socket.socket, link: Link, traffic: Traffic, context: ssl.SSLContext, host: str) -> None:
+        super().__init__(sock, link, traffic)
+        self._in, self._out = ssl.MemoryBIO(), ssl.MemoryBIO()
+        self._tls = context.wrap_bio(self._in, self._out, server_hostname=host)
+        self._turn = trio.Lock()  # what TLS wrote leaves in its order
+
+    async def open(self) -> None:
+        """The handshake. Raises Denied when the host is not the one it should be, OSError."""
+        while True:
+            try:
+                self._tls.do_handshake()
+            except ssl.SSLWantReadError:
+                await self._flush()
+                await self._feed()
+                continue
+            except ssl.SSLError:
+                raise Denied("certificate") from None
+            await self._flush()
+            return
+
+    async def read(self) -> bytes:
+        """As in ``Plain``; an end that TLS did not announce is a broken connection."""
+        while True:
+            try:
+                data = self._tls.read(_READ_BYTES)
+            except ssl.SSLWantReadError:
+                await self._flush()
+                await self._feed()
+                continue
+            except ssl.SSLZeroReturnError:
+                data = b""
+            # security: whoever cuts the line must not pass for the host that ended its answer
+            return await self._counted(data)
+
+    async def write(self, data: bytes) -> None:
+        """As in ``Plain``."""
+        await self._count(sent=len(data))
+        self._tls.write(data)
+        await self._flush()
+
+    def stale(self) -> bool:
+        """As in ``Plain``; tickets for later sessions are no sign of anything."""
+        try:
+            data = self.sock.recv(_READ_BYTES)
+            if not data:
+                return True
+            self._in.write(data)
+        except BlockingIOError:
+            pass
+        except OSError:
+            return True
+        try:
+            self._tls.read(1)
+        except ssl.SSLWantReadError:
+            return False
+        except OSError:
+            return True
+        return True
+
+    async def _flush(self) -> None:
+        if self._out.pending:
+            async with self._turn:
+                await self._send(self._out.read())
+
+    async def _feed(self) -> None:
+        data = await self._receive()
+        if data:
+            self._in.write(data)
+        else:
+            self._in.write_eof()

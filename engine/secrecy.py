@@ -1,0 +1,62 @@
+"""The secrets of one engine: who holds their values, what watches over all that leaves, how a connection gets at one.
+
+Its job: one vault and one watch for all calls, renewed together.
+Not its job: the values (``egress/vault.py``), finding them (``results/redact.py``), one call's way out (``leaving.py``, ``outward.py``).
+Laws:
+1. A policy's values are held before anything runs under it (tests/contract/test_vault_engine.py).
+2. What was held once is watched for as long as the engine lives (tests/contract/test_vault_engine.py).
+"""
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from engine.egress import vault
+from engine.egress.resolver import Resolver
+from engine.egress.traffic import Traffic
+from engine.egress.way import Way
+from engine.errors import EngineBug
+from engine.leaving import Leaving
+from engine.outward import Outward
+from engine.policy.model import OnSecret, Policy
+from engine.policy.resolve import Resolved
+from engine.policy.shapes import load_shapes
+from engine.results.redact import Watch
+
+
+class Secrecy:
+    """Raises PolicyError when the shapes of secrets cannot be read."""
+
+    def __init__(self, policies: Path, resolver: Resolver) -> None:
+        self._shapes, self._resolver = load_shapes(policies), resolver
+        self._vault = vault.of_this_process()
+        self.watch = Watch({}, self._shapes)
+
+    async def hold(self, policy: Policy) -> None:
+        """Take a policy's secrets. Raises PolicyError ``refused.secret``."""
+        await self._vault.hold(policy)
+        self._renew()
+
+    async def reload(self) -> None:
+        """Read all of them again. Raises PolicyError ``refused.secret``; then the old values stay."""
+        await self._vault.reload()
+        self._renew()
+
+    def variables(self, families: Mapping[str, tuple[str, ...]], capabilities: tuple[str, ...]) -> Mapping[str, str]:
+        """The variables of the one capability that was granted. Raises PolicyError ``refused.credential_*``."""
+        return self._vault.variables(families, capabilities)
+
+    def leaving(self, on_secret: OnSecret) -> Leaving:
+        """The way out of one call."""
+        return Leaving(self.watch, on_secret)
+
+    def outward(self, resolved: Resolved) -> Outward:
+        """The network of one call that has a scope."""
+        scope = resolved.scope
+        if scope is None:
+            raise EngineBug("engine_failed.bug", "a call without a scope asked for its network")
+        way = Way(resolver=self._resolver, secret=self._vault.secret, trust=scope.trust)
+        return Outward(scope=scope, way=way, traffic=Traffic(scope.bounds), longest=resolved.limits.result_bytes)
+
+    def _renew(self) -> None:
+        held = self._vault.held()
+        self.watch = Watch(held, self._shapes)

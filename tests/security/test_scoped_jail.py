@@ -1,0 +1,396 @@
+"""A jail with a scope: its tool reaches the listeners of its places, by their names, and nothing else of any network.
+
+Nothing is relayed here: what a tool sends waits at the listener that it reached, and the test takes it there.
+"""
+
+import os
+import socket
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+import trio
+
+from engine.host import Engine
+from engine.jail import network
+from engine.supervision.spare import Recipe
+from engine.wire import messages
+from engine.worker.native import Jail
+from tests import kit, moments
+from tests.attempts import given, pairs, scopes, source
+from tests.security.test_inherited_memory import WALK
+
+API, OTHER_PORT, LITERAL, LOCAL = "api.example.com:443", "api.example.com:8080", "203.0.113.7:8443", "127.0.0.9:9000"
+ROOT = os.geteuid() == 0
+TO_ROOT_ALONE = pytest.mark.skipif(not ROOT, reason="unproven here: the kernel shows this of a process that forbids dumps to root alone")
+RAW = pytest.mark.skipif(os.uname().machine != "x86_64", reason="unproven here: raw numbers are those of x86_64")
+REACH = """
+import socket
+def reach(host, port, word=b"x"):
+    with socket.create_connection((host, port), timeout=20) as end:
+        end.sendall(word)
+        return list(end.getpeername())
+made = {}
+for host, port in given["places"]:
+    made[f"{host}:{port}"] = tried(reach, host, port, f"to {host}:{port}".encode())
+return made
+"""
+
+
+async def said(engine: Engine, folder: Path, recipe: Callable[[], Recipe], files: dict[str, str], **values: Any) -> tuple[Any, Jail]:
+    """The value of the tool ``attempt`` in a jail of that recipe, which has ended."""
+    await engine.load(kit.write(folder, files))
+    with trio.fail_after(60):
+        made = recipe()
+        async with pairs.jail_of(engine, made) as jail:
+            return await answer(jail, made, **values), jail
+
+
+async def answer(jail: Jail, recipe: Recipe, **values: Any) -> Any:
+    """The value of one call in a child of that jail, which is gone."""
+    one = pairs.Sibling(jail, recipe)
+    await one.ready()
+    message = await one.call("attempt", **values)
+    await one.end()
+    assert isinstance(message, messages.Result), message
+    return message.value
+
+
+def arrived(listener: socket.socket) -> list[bytes]:
+    """What each connection brought that waits there; the one who sent it is gone."""
+    brought: list[bytes] = []
+    while True:
+        try:
+            end, _ = listener.accept()
+        except BlockingIOError:
+            return brought
+        with end:
+            end.setblocking(True)
+            brought.append(end.recv(1000))
+
+
+def places(*texts: str) -> list[list[Any]]:
+    """Host and port of each, as arguments."""
+    return [[text.rpartition(":")[0], int(text.rpartition(":")[2])] for text in texts]
+
+
+@pytest.mark.parametrize("bound", [True, False], ids=["made ahead", "made for its order"])
+async def test_each_place_leads_to_its_own_listener(engine: Engine, tmp_path: Path, *, bound: bool) -> None:
+    """By its name, or by its address where it is one; in a jail that waited for its order, and in one that was made for it."""
+    await engine.load(kit.write(tmp_path, source(REACH)))
+
+    def other(order: pairs.Order) -> None:
+        order["links"] = [*order["links"], ["python", "/other"]]
+
+    wanted = scopes.scope(API, OTHER_PORT, LITERAL, LOCAL)
+    recipe = scopes.recipe_of(engine, "attempt", wanted, *([] if bound else [other]))
+    waiting, _ = await moments.made_ahead(engine.launcher_pid)
+    with trio.fail_after(60):
+        async with pairs.jail_of(engine, recipe) as jail:
+            assert (jail.monitor() == waiting.pid) is bound
+            value = await answer(jail, recipe, places=places(API, OTHER_PORT, LITERAL, LOCAL))
+            assert value == {
+                API: ["done", ["127.1.0.1", 443]],
+                OTHER_PORT: ["done", ["127.1.0.1", 8080]],
+                LITERAL: ["done", ["203.0.113.7", 8443]],
+                LOCAL: ["done", ["127.0.0.9", 9000]],
+            }
+            brought = {str(one.place): arrived(end) for one, end in zip(recipe.plan.listeners, jail.listeners, strict=True)}
+            assert brought == {text: [f"to {text}".encode()] for text in (API, OTHER_PORT, LITERAL, LOCAL)}
+
+
+async def test_nothing_else_is_reached(engine: Engine, tmp_path: Path) -> None:
+    """Neither a name that was not asked for, nor another port, the cloud's metadata, a public address, or what listens on the host."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        server.setblocking(False)
+        port = server.getsockname()[1]
+        elsewhere = ("169.254.169.254", "93.184.215.14", "10.1.2.3", "192.168.0.1", "8.8.8.8")
+        asked = [
+            *places("other.example.com:443", "api.example.com:444", "api.example.com:8443", "www.api.example.com:443"),
+            *([address, number] for address in elsewhere for number in (443, 80)),
+            *(["127.0.0.1", number] for number in (port, 443, 22)),
+            *(["localhost", number] for number in (port, 443)),
+        ]
+        wanted = scopes.scope(API, LITERAL, f"b.example.com:{port}")
+        value, _ = await said(engine, tmp_path / "a", lambda: scopes.recipe_of(engine, "attempt", wanted), source(REACH), places=asked)
+        unknown, closed, barred, nowhere = (["refused", name] for name in ("gaierror", "ECONNREFUSED", "EACCES", "ENETUNREACH"))
+        assert value == {
+            "other.example.com:443": unknown,
+            "www.api.example.com:443": unknown,
+            "api.example.com:444": barred,  # by Landlock: no place has that port
+            "api.example.com:8443": closed,  # another place's port
+            **{f"{address}:443": nowhere for address in elsewhere},
+            **{f"{address}:80": barred for address in elsewhere},
+            f"127.0.0.1:{port}": closed,
+            "127.0.0.1:443": closed,
+            "127.0.0.1:22": barred,
+            f"localhost:{port}": closed,
+            "localhost:443": closed,
+        }
+        with pytest.raises(BlockingIOError):
+            server.accept()
+        control = kit.bare(tmp_path / "bare", source(REACH), "attempt", given(places=[["127.0.0.1", port]])).value
+        assert control == {f"127.0.0.1:{port}": ["done", ["127.0.0.1", port]]}
+        server.accept()[0].close()
+
+
+async def test_without_a_scope_there_is_none_of_it(engine: Engine, tmp_path: Path) -> None:
+    """The control: the same source in a worker that asked for nothing has no socket and no name."""
+    asked = places(API, LITERAL)
+    value, jail = await said(engine, tmp_path, lambda: pairs.recipe_of(engine, "attempt"), source(REACH), places=asked)
+    assert (value, jail.listeners) == ({API: ["refused", "gaierror"], LITERAL: ["refused", "EACCES"]}, ())
+
+
+async def test_landlock_alone_leaves_the_ports(engine: Engine, tmp_path: Path) -> None:
+    """Without filters another port and a listener of its own are refused; without Landlock neither is by that, so it was Landlock."""
+    body = REACH.replace(
+        "return made",
+        """
+with socket.socket() as end:
+    made["bind"] = tried(end.bind, ("127.0.0.1", 443))
+return made""",
+    )
+    asked = places("api.example.com:444", API)
+    reached = ["done", ["127.1.0.1", 443]]
+    for change, found in (
+        (pairs.without_filters, {"api.example.com:444": ["refused", "EACCES"], API: reached, "bind": ["refused", "EACCES"]}),
+        (pairs.without_landlock, {"api.example.com:444": ["refused", "ECONNREFUSED"], API: reached, "bind": ["refused", "EPERM"]}),
+    ):
+
+        def recipe(change: pairs.Change = change) -> Recipe:
+            def portless(order: pairs.Order) -> None:
+                change(order)
+                order["landlock"]["ports"] = order["landlock"]["ports"] if order["landlock"]["network"] else []
+
+            return scopes.recipe_of(engine, "attempt", scopes.scope(API), portless)
+
+        value, _ = await said(engine, tmp_path, recipe, source(body), places=asked)
+        assert value == found
+
+
+SOCKETS = """
+import socket
+made = {}
+for family in range(65):
+    for kind in (*range(7), 10, 1 | socket.SOCK_CLOEXEC, 1 | socket.SOCK_NONBLOCK):
+        for protocol in (0, 6, 17, 1, 262):
+            for high in (0, 1 << 32):
+                how = tried(raw, 41, family | high, kind, protocol)
+                if how[0] == "done":
+                    os.close(how[1])
+                    how = ["done"]
+                    made.setdefault("opened", set()).add((family, kind & 0xF, protocol))
+                made[" ".join(how)] = made.get(" ".join(how), 0) + 1
+made["opened"] = sorted(map(list, made.get("opened", ())))
+return made
+"""
+
+
+@RAW
+async def test_a_socket_is_a_stream_over_ipv4_or_none(engine: Engine, tmp_path: Path) -> None:
+    """65 families of ten types and five protocols: no datagram, raw, local, netlink, packet or vsock socket, no IPv6, no MPTCP."""
+    value, _ = await said(engine, tmp_path / "a", lambda: scopes.recipe_of(engine, "attempt", scopes.scope(API)), source(SOCKETS))
+    assert value == {"opened": [[2, 1, 0], [2, 1, 6]], "done": 3 * 2 * 2, "refused EACCES": 65 * 10 * 5 * 2 - 12}
+    bare = kit.bare(tmp_path / "bare", source(SOCKETS), "attempt", given()).value
+    assert [2, 2, 0] in bare["opened"]
+    assert [1, 1, 0] in bare["opened"]
+
+
+SERVE = """
+import socket, struct
+def stream():
+    return socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+def option(level, name):
+    with stream() as end:
+        return end.setsockopt(level, name, 1)
+made = {}
+with stream() as end:
+    made["bind"] = tried(end.bind, ("127.0.0.1", 443))
+    made["listen"] = tried(end.listen)
+    made["accept"] = tried(raw, 43, end.fileno(), 0, 0)
+    made["accept4"] = tried(raw, 288, end.fileno(), 0, 0, 0)
+    end.connect(("api.example.com", 443))
+    made["plain"] = tried(end.sendmsg, [b"a", b"b"])
+    made["urgent"] = tried(end.sendmsg, [b"a"], [], socket.MSG_OOB)
+    made["lent"] = tried(end.sendmsg, [b"a"], [], 0x4000000)
+    made["recvmsg"] = tried(end.recvmsg, 1)
+    made["sendmmsg"] = tried(raw, 307, end.fileno(), BUFFER, 1, 0)
+with stream() as end:
+    made["fast open"] = tried(end.sendto, b"a", 0x20000000, ("api.example.com", 443))
+left, right = socket.socketpair()
+made["a pair turned to a place"] = tried(raw, 42, left.fileno(), struct.pack("=HH4s8x", 2, 0xBB01, bytes([127, 1, 0, 1])), 16)
+made["a pair turned to a socket"] = [tried(raw, 42, left.fileno(), struct.pack("=H14s", 1, b"/granted/d/s"), 16)]
+made["a descriptor over the channel"] = tried(socket.send_fds, left, [b"a"], [0])
+made["received"] = [tried(right.recv, 1), tried(right.recvmsg, 1, 100)]
+right.close()
+made["a pair turned to a socket"].append(tried(raw, 42, left.fileno(), struct.pack("=H14s", 1, b"/granted/d/s"), 16))
+made["options"] = [tried(option, *pair) for pair in given["options"]]
+return made
+"""
+
+
+@RAW
+async def test_a_tool_is_a_client_and_no_more(engine: Engine, tmp_path: Path) -> None:
+    """It serves nobody, sends nothing out of the stream's order, and receives no descriptor; what clients set, it may set.
+
+    A local socket that lies in a granted folder, open to all, is not reached by a pair, which stays connected to its other end.
+    """
+    set_by_clients = [[1, 9], [6, 1], [6, 4], [6, 5], [6, 6], [6, 18]]
+    others = [[1, 2], [1, 15], [1, 25], [1, 36], [1, 60], [6, 23], [6, 30], [6, 31], [0, 1], [0, 15], [0, 19], [41, 26]]
+    with tempfile.TemporaryDirectory(prefix="d-") as shown, socket.socket(socket.AF_UNIX) as local:
+        os.chmod(shown, 0o755)  # noqa: S103 - open to all, so that only the wall can refuse
+        local.bind(f"{shown}/s")
+        os.chmod(f"{shown}/s", 0o777)  # noqa: S103 - open to all as well
+        local.listen()
+        local.setblocking(False)
+
+        def recipe() -> Recipe:
+            return scopes.recipe_of(engine, "attempt", scopes.scope(API), folders={"d": os.path.realpath(shown)})
+
+        value, _ = await said(engine, tmp_path, recipe, source(SERVE), options=[*set_by_clients, *others])
+        with pytest.raises(BlockingIOError):
+            local.accept()
+        with socket.socket(socket.AF_UNIX) as control:
+            control.connect(f"{shown}/s")
+            local.accept()[0].close()
+    refused = ["refused", "EPERM"]
+    assert value == {
+        **dict.fromkeys(("bind", "listen", "accept", "accept4", "urgent", "lent", "recvmsg", "sendmmsg", "fast open"), refused),
+        "plain": ["done", 2],
+        "a pair turned to a place": ["refused", "EINVAL"],
+        "a pair turned to a socket": [["refused", "EISCONN"]] * 2,
+        "a descriptor over the channel": ["done", 1],
+        "received": [["done", "b'a'"], refused],
+        "options": [["done", "None"]] * len(set_by_clients) + [refused] * len(others),
+    }
+
+
+async def test_jails_of_one_scope_share_no_listener(engine: Engine, tmp_path: Path) -> None:
+    """What one of two sends arrives at its own listener alone."""
+    await engine.load(kit.write(tmp_path, source(REACH)))
+    recipe = scopes.recipe_of(engine, "attempt", scopes.scope(API))
+    with trio.fail_after(60):
+        async with pairs.jail_of(engine, recipe) as one, pairs.jail_of(engine, recipe) as other:
+            for jail, none in ((one, other), (other, one)):
+                await answer(jail, recipe, places=places(API))
+                assert ([arrived(end) for end in jail.listeners], [arrived(end) for end in none.listeners]) == (
+                    [[b"to api.example.com:443"]],
+                    [[]],
+                )
+
+
+HELD = """
+held = []
+for number in range(1024):
+    try:
+        os.fstat(number)
+        held.append(number)
+    except OSError:
+        pass
+return held
+"""
+
+
+async def test_a_tool_holds_no_listener(engine: Engine, tmp_path: Path) -> None:
+    """Its input, its outputs and its channel are all its descriptors; the first process has as many as one without a scope."""
+    await engine.load(kit.write(tmp_path, source(HELD)))
+    counts = []
+    with trio.fail_after(60):
+        for recipe in (scopes.recipe_of(engine, "attempt", scopes.scope(API, LITERAL)), pairs.recipe_of(engine, "attempt")):
+            async with pairs.jail_of(engine, recipe) as jail:
+                assert await answer(jail, recipe) == [0, 1, 2, 3]
+                if ROOT:
+                    (first,) = psutil.Process(jail.monitor()).children()
+                    counts.append([len(os.listdir(f"/proc/{pid}/fd")) for pid in (jail.monitor(), first.pid)])
+                assert [os.get_inheritable(end.fileno()) for end in jail.listeners] == [False] * len(recipe.plan.listeners)
+    assert counts[:1] == counts[1:]
+
+
+FILES = """
+made = {"folder": sorted(os.listdir("/etc")), "ssl": sorted(os.listdir("/etc/ssl")) if os.path.exists("/etc/ssl") else []}
+for name in ("hosts", "nsswitch.conf", "resolv.conf", "ssl/cert.pem"):
+    made[name] = tried(read, "/etc/" + name)
+    made["write " + name] = tried(write, "/etc/" + name)
+    made["times of " + name] = tried(os.utime, "/etc/" + name, (0, 0))
+    made["mode of " + name] = tried(os.chmod, "/etc/" + name, 0o600)
+made["another"] = tried(write, "/etc/another")
+return made
+"""
+
+
+async def test_it_is_shown_its_own_names_and_the_certificates_to_trust(engine: Engine, tmp_path: Path) -> None:
+    """All of /etc is written for it: its hosts, in words that name nobody else's; and nothing of it can be changed."""
+    trust = tmp_path / "ca.pem"
+    trust.write_text("certificates\n")
+    trust.chmod(0o666)  # open to all, so that only the mount can refuse
+    names = ("hosts", "nsswitch.conf", "resolv.conf", "ssl/cert.pem")
+    wanted = scopes.scope(API, LITERAL, "b.example.com:80", trust=trust)
+    value, _ = await said(engine, tmp_path / "source", lambda: scopes.recipe_of(engine, "attempt", wanted), source(FILES))
+    barred, fixed = ["refused", "EACCES"], ["refused", "EROFS"]
+    assert value == {
+        "folder": ["hosts", "nsswitch.conf", "resolv.conf", "ssl"],
+        "ssl": ["cert.pem"],
+        "hosts": ["done", "127.0.0.1 localhost\n127.1.0.1 api.example.com\n127.1.0.2 b.example.com\n"],
+        "nsswitch.conf": ["done", "hosts: files\n"],
+        "resolv.conf": ["done", ""],
+        "ssl/cert.pem": ["done", "certificates\n"],
+        **{f"{act} {name}": how for name in names for act, how in (("write", barred), ("times of", fixed), ("mode of", fixed))},
+        "write ssl/cert.pem": fixed,
+        "another": fixed,
+    }
+    assert trust.read_text() == "certificates\n"
+
+
+async def test_no_name_of_the_scope_is_left_in_memory(engine: Engine, tmp_path: Path) -> None:
+    """Neither its hosts, their addresses, nor where the certificates lie on the host: a child is told in /etc/hosts alone."""
+    trust = tmp_path / "canary-ca.pem"
+    trust.write_text("certificates\n")
+    marks = ["canary-place", "127.1.0.", "canary-ca"]
+    wanted = scopes.scope("canary-place.example.com:443", trust=trust)
+    backwards = [mark[::-1] for mark in marks]
+    value, _ = await said(
+        engine, tmp_path / "source", lambda: scopes.recipe_of(engine, "attempt", wanted), source(WALK), reversed=backwards
+    )
+    assert (value["found"], value["objects"] > 10_000) == ([], True)
+
+
+AT_IMPORT = """
+import socket
+try:
+    with socket.create_connection(("api.example.com", 443), timeout=20) as end:
+        end.sendall(b"at import")
+    REACHED = True
+except OSError:
+    REACHED = False
+"""
+
+
+async def test_what_is_sent_at_import_waits_for_nobody(engine: Engine, tmp_path: Path) -> None:
+    """While a source is described there is no scope; in a scoped jail it connects, and the connection stays in the backlog, unanswered."""
+    await engine.load(kit.write(tmp_path, source("return REACHED", AT_IMPORT + "\nif REACHED: print('reached')")))
+    recipe = scopes.recipe_of(engine, "attempt", scopes.scope(API))
+    with trio.fail_after(60):
+        async with pairs.jail_of(engine, recipe) as jail:
+            assert await answer(jail, recipe) is True
+            assert [arrived(end) for end in jail.listeners] == [[b"at import"]]
+        plain = pairs.recipe_of(engine, "attempt")  # as describing is: without a scope
+        async with pairs.jail_of(engine, plain) as jail:
+            assert await answer(jail, plain) is False
+
+
+async def test_the_wall_around_it_is_the_same(engine: Engine, tmp_path: Path) -> None:
+    """Its jail has in force what one without a scope has, and a network namespace with one device."""
+    await engine.load(kit.write(tmp_path, source("return 1")))
+    enforced = []
+    for recipe in (scopes.recipe_of(engine, "attempt", scopes.scope(API)), pairs.recipe_of(engine, "attempt")):
+        async with pairs.jail_of(engine, recipe) as jail:
+            enforced.append(dict(jail.enforced))
+            if ROOT:
+                (first,) = psutil.Process(jail.monitor()).children()
+                devices = await trio.Path(f"/proc/{first.pid}/net/dev").read_text()
+                assert [line.split(":")[0].strip() for line in devices.splitlines() if ":" in line] == ["lo"]
+    assert enforced[0] == enforced[1]
+    assert network.TRUST == "/etc/ssl/cert.pem"

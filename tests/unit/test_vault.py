@@ -1,0 +1,316 @@
+"""The vault: where values come from, which ones refuse, who sees them, what happens when they are replaced."""
+
+import copy
+import os
+import pickle
+import secrets
+import sys
+import traceback
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+import trio
+
+from engine.egress.vault import Vault, of_this_process, value_problem
+from engine.errors import EngineBug, EngineError, PolicyError
+from engine.policy.load import load_policy
+from engine.policy.model import Policy
+from engine.policy.shapes import ValueShapes
+from engine.results.redact import Watch
+
+CANARY = secrets.token_hex(12)
+OTHER = secrets.token_hex(12)
+PEM = "-----BEGIN " + "PRIVATE KEY-----\n" + secrets.token_hex(32) + "\n-----END " + "PRIVATE KEY-----"
+PROGRAM = Path(sys.executable)
+# LC_CTYPE is set by Python itself
+SHOWING = """
+import os, sys
+print(sys.argv[1:], sorted((name, value) for name, value in os.environ.items() if name != "LC_CTYPE"), [sys.stdin.read()], os.getcwd())
+"""
+FAMILIES = {"acme": ("ACME_API_KEY", "ACME_TOKEN")}
+
+
+def policy(folder: Path, sources: Mapping[str, str], families: Mapping[str, tuple[str, ...]] | None = None, name: str = "mine") -> Policy:
+    """A policy with these secrets, which also grants these families."""
+    lines = ['extends = "required"', "[secrets]"]
+    lines += [f"{key} = {{ value = '{source}', reason = 'a test' }}" for key, source in sources.items()]
+    if families:
+        lines += ["[credentials]", *(f"{key} = {{ value = {list(names)}, reason = 'a test' }}" for key, names in families.items())]
+        lines += ["[grants]", f"credentials = {{ value = {list(families)}, reason = 'a test' }}"]
+    path = folder / f"{name}.toml"
+    path.write_text("\n".join(lines))
+    return load_policy(path, Path("policies"))
+
+
+def secret_file(folder: Path, content: bytes, mode: int = 0o600, name: str = "key") -> Path:
+    path = folder / name
+    path.write_bytes(content)
+    path.chmod(mode)
+    return path
+
+
+async def _read(end: int) -> bytes:
+    await trio.lowlevel.wait_readable(end)
+    return os.read(end, 1)
+
+
+async def problem_of(vault: Vault, held: Policy) -> tuple[str, tuple[str, ...]]:
+    with pytest.raises(PolicyError) as caught:
+        await vault.hold(held)
+    return caught.value.code, caught.value.lines
+
+
+async def test_a_value_comes_out_of_a_variable(tmp_path: Path) -> None:
+    """As it stands there."""
+    vault = Vault({"ORDERS": CANARY})
+    await vault.hold(policy(tmp_path, {"orders": "env:ORDERS"}))
+    assert (vault.secret("orders"), dict(vault.held())) == (CANARY, {"orders": CANARY})
+
+
+@pytest.mark.parametrize("content", [CANARY, CANARY + "\n", CANARY + "\r\n", PEM, PEM + "\n"])
+@pytest.mark.parametrize("mode", [0o400, 0o600, 0o640])
+async def test_a_value_comes_out_of_a_file(tmp_path: Path, content: str, mode: int) -> None:
+    """Without the line break that an editor left at its end."""
+    vault = Vault({})
+    await vault.hold(policy(tmp_path, {"orders": f"file:{secret_file(tmp_path, content.encode(), mode)}"}))
+    assert vault.secret("orders") == content.rstrip("\r\n")
+
+
+async def test_a_value_comes_out_of_a_command(tmp_path: Path) -> None:
+    """What the program prints; of the environment it has the search path and the home folder, and nothing to read."""
+    script = secret_file(tmp_path, SHOWING.encode(), name="show.py")
+    vault = Vault({"HOME": "/the/home", "ORDERS": CANARY, "LANG": "C"})
+    await vault.hold(policy(tmp_path, {"orders": f'command:{PROGRAM} -I {script} "two words"'}))
+    assert vault.secret("orders") == "['two words'] [('HOME', '/the/home'), ('PATH', '/usr/bin:/bin')] [''] /"
+
+
+@pytest.mark.parametrize(
+    ("content", "mode", "problem"),
+    [
+        (CANARY.encode(), 0o644, "its file is open to others (mode 0644); want 0400, 0600 or 0640"),
+        (CANARY.encode(), 0o660, "its file is open to others (mode 0660); want 0400, 0600 or 0640"),
+        (CANARY.encode(), 0o601, "its file is open to others (mode 0601); want 0400, 0600 or 0640"),
+        (b"a1" * (32 << 10) + b"x", 0o600, "what it is taken from has more than 65536 bytes"),
+        (b"\xff" * 20, 0o600, "the value is not UTF-8 text"),
+        (b"", 0o600, "the value is empty"),
+        (b"\n", 0o600, "the value is empty"),
+        (b"one line of it\nanother line\n", 0o600, "the value is one printable line, or a key in PEM"),
+        (b"with\0a NUL in it", 0o600, "the value is one printable line, or a key in PEM"),
+    ],
+)
+async def test_a_file_that_cannot_hold_a_secret_refuses(tmp_path: Path, content: bytes, mode: int, problem: str) -> None:
+    """With the ID and what is wrong, without the path or what stands there."""
+    held = policy(tmp_path, {"orders": f"file:{secret_file(tmp_path, content, mode)}"})
+    assert await problem_of(Vault({}), held) == ("refused.secret", (f"orders: {problem}",))
+
+
+async def test_what_is_no_file_refuses_at_once(tmp_path: Path) -> None:
+    """A FIFO does not hang, a folder and a missing file are named as such."""
+    os.mkfifo(tmp_path / "fifo", 0o600)
+    sources = {"a": f"file:{tmp_path / 'fifo'}", "b": f"file:{tmp_path}", "c": f"file:{tmp_path / 'none'}"}
+    assert await problem_of(Vault({}), policy(tmp_path, sources)) == (
+        "refused.secret",
+        (
+            "a: what it is taken from is not a regular file",
+            "b: its file cannot be read: Is a directory",
+            "c: its file cannot be read: No such file or directory",
+        ),
+    )
+
+
+@pytest.mark.parametrize(
+    ("command", "problem"),
+    [
+        ("/no/such/program", "its command cannot be started: No such file or directory"),
+        (f"{PROGRAM} -I -c 'raise SystemExit(3)'", "its command failed with exit status 3"),
+        (f"{PROGRAM} -I -c 'print(20 * chr(97)); raise SystemExit(1)'", "its command failed with exit status 1"),
+        (f"{PROGRAM} -I -c 'while True: print(9999 * chr(97))'", "what it is taken from has more than 65536 bytes"),
+        (f"{PROGRAM} -I -c 'pass'", "the value is empty"),
+    ],
+)
+async def test_a_command_that_yields_no_secret_refuses(tmp_path: Path, command: str, problem: str) -> None:
+    """Not started, failed, endless, silent: with the ID, without the command line."""
+    held = policy(tmp_path, {"orders": "command:" + command.replace("'", '"')})
+    assert await problem_of(Vault({}), held) == ("refused.secret", (f"orders: {problem}",))
+
+
+async def test_a_command_that_does_not_end_refuses(tmp_path: Path, autojump_clock: object) -> None:
+    """By the clock of the loop."""
+    code = "import time; print(20 * chr(97), flush=True); time.sleep(3600)"
+    held = policy(tmp_path, {"orders": f'command:{PROGRAM} -I -c "{code}"'})
+    assert await problem_of(Vault({}), held) == ("refused.secret", ("orders: its command did not end within 10 seconds",))
+
+
+async def test_a_command_that_is_given_up_ends_with_what_it_started(tmp_path: Path) -> None:
+    """Two processes hold a pipe; its end is seen when both are gone."""
+    os.mkfifo(tmp_path / "pipe", 0o600)
+    end = os.open(tmp_path / "pipe", os.O_RDONLY | os.O_NONBLOCK)
+    code = "import os, sys, time; end = os.open(sys.argv[1], os.O_WRONLY); os.fork(); os.write(end, bytes(1)); time.sleep(3600)"
+    held = policy(tmp_path, {"orders": f'command:{PROGRAM} -I -c "{code}" {tmp_path / "pipe"}'})
+    try:
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(Vault({}).hold, held)
+            assert await _read(end) + await _read(end) == bytes(2)
+            nursery.cancel_scope.cancel()
+        assert await _read(end) == b""
+    finally:
+        os.close(end)
+
+
+@pytest.mark.parametrize(
+    ("value", "problem"),
+    [
+        ("a1b2c3d", "the value has fewer than 8 characters"),
+        ("        ", "the value is empty"),
+        ("zzzzzzzzzzzz", "the value is one character over and over"),
+        ("31415926535", "the value is a number of fewer than 12 digits"),
+        *(
+            (word, "the value is one that stands in examples and that anybody would guess")
+            for word in ("password", "Password123!", "ChangeMe", "example-key", "your-api-key-here", "REDACTED")
+        ),
+        ("tab\there there", "the value is one printable line, or a key in PEM"),
+        ("first line\nsecond line", "the value is one printable line, or a key in PEM"),
+        ("314159265358", None),
+        ("a1b2c3d4", None),
+        ("correct horse battery staple", None),
+        ("pässwörter sind länger", None),
+        ("password-of-the-house", None),
+        (PEM, None),
+        (PEM.replace("\n", "\r\n"), None),
+    ],
+)
+def test_a_value_that_ordinary_text_holds_refuses(value: str, problem: str | None) -> None:
+    """Each rule with what just passes it."""
+    assert value_problem(value) == problem
+
+
+async def test_all_problems_come_at_once_and_nothing_is_taken(tmp_path: Path) -> None:
+    """One line each; the good one of that policy is not held either."""
+    vault = Vault({"GOOD": CANARY, "SHORT": "abc"})
+    held = policy(tmp_path, {"good": "env:GOOD", "short": "env:SHORT", "unset": "env:NOWHERE"})
+    lines = ("short: the value has fewer than 8 characters", "unset: the variable that it is taken from is not set")
+    assert await problem_of(vault, held) == ("refused.secret", lines)
+    assert dict(vault.held()) == {}
+    with pytest.raises(PolicyError) as caught:
+        vault.secret("good")
+    assert caught.value.code == "refused.secret"
+
+
+async def test_one_id_is_one_source(tmp_path: Path) -> None:
+    """Two policies that mean different things by one name: the second refuses, or one call would be given the other's."""
+    vault = Vault({"ONE": CANARY, "TWO": OTHER})
+    await vault.hold(policy(tmp_path, {"orders": "env:ONE"}))
+    await vault.hold(policy(tmp_path, {"orders": "env:ONE", "more": "env:TWO"}, name="same"))
+    line = "orders: another policy takes it from elsewhere; give one of them another name"
+    assert await problem_of(vault, policy(tmp_path, {"orders": "env:TWO"}, name="third")) == ("refused.secret", (line,))
+    assert dict(vault.held()) == {"orders": CANARY, "more": OTHER}
+
+
+async def test_a_replaced_value_stays_watched_for(tmp_path: Path) -> None:
+    """The new one is handed out; each of the old ones is found under the same ID, however often it was replaced."""
+    path = secret_file(tmp_path, CANARY.encode())
+    vault = Vault({})
+    await vault.hold(policy(tmp_path, {"orders": f"file:{path}"}))
+    path.write_text(OTHER)
+    await vault.reload()
+    assert (vault.secret("orders"), dict(vault.held())) == (OTHER, {"orders": OTHER, "orders~1": CANARY})
+    watch = Watch(vault.held(), ValueShapes())
+    assert watch.text(f"{CANARY} {OTHER}")[0] == "[redacted:orders] [redacted:orders]"
+    path.write_text(CANARY)
+    await vault.reload()
+    await vault.reload()
+    assert dict(vault.held()) == {"orders": CANARY, "orders~1": OTHER}
+
+
+async def test_a_reload_that_fails_changes_nothing(tmp_path: Path) -> None:
+    """A file that is gone, or another that is open to others: all values are as they were."""
+    one, two = secret_file(tmp_path, CANARY.encode(), name="one"), secret_file(tmp_path, OTHER.encode(), name="two")
+    vault = Vault({})
+    await vault.hold(policy(tmp_path, {"one": f"file:{one}", "two": f"file:{two}"}))
+    one.write_text(secrets.token_hex(12))
+    two.unlink()
+    with pytest.raises(PolicyError) as caught:
+        await vault.reload()
+    assert (caught.value.code, caught.value.lines) == ("refused.secret", ("two: its file cannot be read: No such file or directory",))
+    assert dict(vault.held()) == {"one": CANARY, "two": OTHER}
+
+
+async def test_the_variables_of_a_granted_family(tmp_path: Path) -> None:
+    """Those that have a value, all of them the same one, watched for under the family's name; none without a capability."""
+    vault = Vault({"ACME_TOKEN": CANARY, "ACME_API_KEY": CANARY, "OTHER": "x"})
+    held = policy(tmp_path, {}, FAMILIES)
+    await vault.hold(held)
+    assert dict(vault.variables(held.families, ("acme",))) == {"ACME_API_KEY": CANARY, "ACME_TOKEN": CANARY}
+    assert (dict(vault.held()), dict(vault.variables(held.families, ()))) == ({"acme": CANARY}, {})
+
+
+@pytest.mark.parametrize(
+    ("environment", "capabilities", "code"),
+    [
+        ({"ACME_TOKEN": CANARY}, ("acme", "other"), "refused.credential_ambiguous"),
+        ({"ACME_TOKEN": CANARY}, ("other",), "refused.credential_not_listed"),
+        ({}, ("acme",), "refused.credential_missing"),
+        ({"ACME_TOKEN": "  "}, ("acme",), "refused.credential_missing"),
+        ({"ACME_TOKEN": CANARY + "\n"}, ("acme",), "refused.credential_missing"),
+        ({"ACME_TOKEN": CANARY + "\udcff"}, ("acme",), "refused.credential_missing"),
+        ({"ACME_TOKEN": CANARY, "ACME_API_KEY": OTHER}, ("acme",), "refused.credential_ambiguous"),
+    ],
+)
+async def test_a_credential_that_is_not_one_value_refuses(
+    tmp_path: Path, environment: Mapping[str, str], capabilities: tuple[str, ...], code: str
+) -> None:
+    """Two capabilities, an unknown one, no value, no printable line, two values; the line names no variable."""
+    vault = Vault(environment)
+    held = policy(tmp_path, {}, FAMILIES)
+    await vault.hold(held)
+    with pytest.raises(EngineError) as caught:
+        vault.variables({"acme": FAMILIES["acme"]}, capabilities)
+    assert caught.value.code == code
+    assert not {"ACME", CANARY, OTHER} & set(str(caught.value).replace("_", " ").split())
+
+
+async def test_a_credential_that_cannot_be_watched_for_refuses(tmp_path: Path) -> None:
+    """A short value of a granted family; and what no policy was held for is never handed out."""
+    held = policy(tmp_path, {}, FAMILIES)
+    assert await problem_of(Vault({"ACME_TOKEN": "abc"}), held) == ("refused.secret", ("acme: the value has fewer than 8 characters",))
+    with pytest.raises(EngineBug):
+        Vault({"ACME_TOKEN": CANARY}).variables(FAMILIES, ("acme",))
+
+
+async def test_a_family_and_a_secret_of_one_name_do_not_mix(tmp_path: Path) -> None:
+    """Both are watched for; the secret is the secret's."""
+    vault = Vault({"ACME_TOKEN": CANARY, "ORDERS": OTHER})
+    await vault.hold(policy(tmp_path, {"acme": "env:ORDERS"}, FAMILIES))
+    assert (vault.secret("acme"), sorted(vault.held().values())) == (OTHER, sorted([CANARY, OTHER]))
+
+
+async def test_the_engines_own_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Read once, when the vault is made."""
+    monkeypatch.setenv("STOCKADE_TEST_ORDERS", CANARY)
+    vault = of_this_process()
+    monkeypatch.setenv("STOCKADE_TEST_ORDERS", OTHER)
+    await vault.hold(policy(tmp_path, {"orders": "env:STOCKADE_TEST_ORDERS"}))
+    assert vault.secret("orders") == CANARY
+
+
+async def test_nobody_is_shown_a_value(tmp_path: Path) -> None:
+    """Neither by a repr, nor by a copy, nor by a traceback with the variables of its frames."""
+    path = secret_file(tmp_path, b"weak" + b"\n" + CANARY.encode())
+    vault = Vault({"ORDERS": CANARY, "ACME_TOKEN": CANARY, "ACME_API_KEY": OTHER})
+    held = policy(tmp_path, {"orders": "env:ORDERS"}, FAMILIES)
+    await vault.hold(held)
+    shown = [repr(vault), str(vault), repr([getattr(vault, name) for name in Vault.__slots__])]
+    bad = policy(tmp_path, {"bad": f"file:{path}", "gone": "env:NOWHERE", "loud": f"command:/bin/echo {path.name}"}, name="bad")
+    for refused in (bad, policy(tmp_path, {"orders": "env:ACME_TOKEN"}, name="two")):
+        with pytest.raises(PolicyError) as caught:
+            await vault.hold(refused)
+        assert (caught.value.__cause__, caught.value.__suppress_context__ or caught.value.__context__ is None) == (None, True)
+        shown.append("".join(traceback.TracebackException.from_exception(caught.value, capture_locals=True).format()))
+    with pytest.raises(EngineError) as ambiguous:
+        vault.variables(FAMILIES, ("acme",))
+    shown.append("".join(traceback.TracebackException.from_exception(ambiguous.value, capture_locals=True).format()))
+    assert [text for text in shown if CANARY in text or OTHER in text] == []
+    for taken in (pickle.dumps, copy.copy, copy.deepcopy):
+        with pytest.raises(TypeError):
+            taken(vault)
