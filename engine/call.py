@@ -30,6 +30,7 @@ from engine.preparing import LoadedTool, Preparation, Prepared
 from engine.results.redact import Hit
 from engine.secrecy import Secrecy
 from engine.supervision import deadline, reaper
+from engine.supervision.finishing import finish
 from engine.supervision.pool import Pool, Seat
 from engine.supervision.pump import Closed, Pump
 from engine.supervision.spare import LEAVE_SECONDS, failed
@@ -98,14 +99,12 @@ class Call:
         try:
             await self._judged(emit)
         except BaseException:
-            with trio.CancelScope(shield=True):
-                await self._conclusion.run()
+            await finish(self._conclusion.run)
             raise
         if self._conclusion.answered():
             later(self._conclusion)
         else:
-            with trio.CancelScope(shield=True):
-                await self._conclusion.run()
+            await finish(self._conclusion.run)
         return self._conclusion.outcome()
 
     async def _judged(self, emit: Emit) -> None:

@@ -35,10 +35,13 @@ from engine.secrecy import Secrecy
 from engine.staging.environ import Environ
 from engine.staging.graph import Graph
 from engine.state import image_digest, open_state
+from engine.streaming import streamed
+from engine.supervision.finishing import finish, interrupt_of
 from engine.supervision.memory import private_bytes
 from engine.supervision.pool import Pool
 from engine.supervision.upkeep import Upkeep
 from engine.supervision.values import Values
+from engine.underway import UnderWay
 from engine.worker.kinds import kind_named
 
 _DEPTH = 8  # calls of tools by tools, as the contract bounds agent paths
@@ -71,15 +74,11 @@ class Engine:
         self._wanted_state = None if state_dir is None else Path(state_dir)
         self._tools: dict[tuple[str, str], LoadedTool] = {}  # by namespace and name, as below
         self._sources: dict[tuple[str, str], Path] = {}
-        self._calls: set[Call] = set()
         self._worker = kind_named(worker)
         self._secrecy = Secrecy(self._policies, HostResolver() if resolver is None else resolver)
         self._launchers = Launchers(None if image_dir is None else Path(image_dir))
         self._closing = trio.Event()
         self._unclean: list[str] = []
-        self._concluding = 0  # calls that are answered and not buried yet
-        self._buried = trio.Event()  # replaced each time one was
-        self._quiet = trio.Event()  # closing, and no call is left
 
     async def __aenter__(self) -> "Engine":
         """Start the launcher; nothing of any tool runs yet. Raises RequestError for an engine that was opened before."""
@@ -105,34 +104,39 @@ class Engine:
             self._nursery = await around.start(_shielded)
         self._pool = Pool(self._nursery, self._launchers.of)
         self._values = Values(self._nursery, self._checking_lock)
+        self._under_way = UnderWay(self._nursery, self._note)
         self._nursery.start_soon(self._look_after_idle)
         self._nursery.start_soon(self._journal.keep)
         return self
 
+    @trio.lowlevel.enable_ki_protection  # an interrupt comes while it waits, never between two steps
     async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         """End calls in flight as ``cancelled.shutdown``, then every process. Raises HostError when something would not end."""
         self._closing.set()
         try:
-            with trio.CancelScope(shield=True):
-                with trio.move_on_after(_SHUTDOWN_SECONDS):
-                    for call in list(self._calls):
-                        call.shut_down()
-                    if self._calls or self._concluding:
-                        await self._quiet.wait()
-                for close in (self._values.close, self._pool.close):  # each process's end has a deadline of its own
-                    try:
-                        await close()
-                    except HostError as error_of_one:
-                        self._note(*error_of_one.lines)
-                if self._unclean:
-                    raise HostError("engine_failed.not_clean", *self._unclean)
+            await finish(self._end_workers)
         finally:
             self._nursery.cancel_scope.cancel()
             try:
                 # the body's own exception goes its own way: through here it would come out wrapped in a group
                 await self._background.__aexit__(None, None, None)
+            except BaseExceptionGroup as group:
+                raise interrupt_of(group) from None
             finally:
                 await self._close_rest()
+
+    async def _end_workers(self) -> None:
+        with trio.move_on_after(_SHUTDOWN_SECONDS):
+            for call in list(self._under_way.calls):
+                call.shut_down()
+            await self._under_way.wait_over()
+        for close in (self._values.close, self._pool.close):  # each process's end has a deadline of its own
+            try:
+                await close()
+            except HostError as error:
+                self._note(*error.lines)
+        if self._unclean:
+            raise HostError("engine_failed.not_clean", *self._unclean)
 
     async def load(
         self, source: str | Path, *, policy: str | Path | None = None, worker: WorkerKind | None = None, namespace: str = ""
@@ -229,21 +233,8 @@ class Engine:
         request = Request(
             arguments=arguments, timeout_ms=timeout_ms, limits=limits or {}, tenant=tenant, approved=approved, namespace=namespace
         )
-        send, receive = trio.open_memory_channel[ToolOutput | Outcome](0)
-
-        async def run() -> None:
-            async with send:
-                await send.send(await self._run(name, request, send.send))
-
-        try:
-            async with receive, trio.open_nursery() as nursery:
-                nursery.start_soon(run)
-                try:
-                    yield receive
-                finally:
-                    nursery.cancel_scope.cancel()  # before the channel closes: the call ends as given up, not as broken
-        except BaseExceptionGroup as group:
-            raise _only(group) from None
+        async with streamed(lambda emit: self._run(name, request, emit), self._note_trouble) as items:
+            yield items
 
     @property
     def launcher_pid(self) -> int:
@@ -278,7 +269,7 @@ class Engine:
 
     def alone(self) -> bool:
         """For the engine's own calls: whether one at most is under way."""
-        return len(self._calls) <= 1
+        return len(self._under_way.calls) <= 1
 
     async def answer(self, tool: LoadedTool, request: Request, name: str, arguments: dict[str, Any]) -> tuple[bool, Any]:
         """For the engine's own calls: answer a tool's, only to tools it declared, by the same checks, within its deadline and depth."""
@@ -299,6 +290,7 @@ class Engine:
             return True, outcome.value
         return False, f"{outcome.reason}: {'; '.join(outcome.lines)}"
 
+    @trio.lowlevel.enable_ki_protection  # in the program's own task an interrupt comes while it waits, never between two steps
     async def _run(self, name: str, request: Request, emit: Emit) -> Outcome:
         try:
             tool = self.loaded(name, namespace=request.namespace)
@@ -320,41 +312,16 @@ class Engine:
             values=self._values,
             secrecy=self._secrecy,
         )
-        self._calls.add(call)
+        self._under_way.begin(call)
         try:
-            return await call.run(emit, self._conclude_later)
+            return await call.run(emit, self._under_way.conclude_later)
         finally:
-            self._calls.discard(call)
-            self._hush()
-
-    def _conclude_later(self, conclusion: Conclusion) -> None:
-        self._concluding += 1
-        self._nursery.start_soon(self._conclude, conclusion)
-
-    @trio.lowlevel.enable_ki_protection  # an interrupt is for the program's own task
-    async def _conclude(self, conclusion: Conclusion) -> None:
-        try:
-            await conclusion.run()
-        except HostError as error:  # whoever asks for the receipt is told, and so is whoever closes the engine
-            self._note(*error.lines)
-        except Exception as error:  # a bug of ours in the end of one call is no reason to end everybody's
-            self._note(f"{type(error).__name__} while a call was concluded")
-        finally:
-            self._concluding -= 1
-            self._buried.set()
-            self._buried = trio.Event()
-            self._hush()
+            self._under_way.end(call)
 
     async def concluded(self) -> None:
         """Returns when every call answered so far is buried and its receipt is in the journal, or owed to it."""
-        while self._concluding:
-            await self._buried.wait()
+        await self._under_way.wait_buried()
         self._journal.flush()
-
-    def _hush(self) -> None:
-        """Let the end of the engine go on when nothing of any call is left."""
-        if self._closing.is_set() and not self._calls and not self._concluding:
-            self._quiet.set()
 
     def _opened(self) -> Loading:
         if self._closing.is_set() or not hasattr(self, "_loading"):
@@ -377,20 +344,22 @@ class Engine:
                 except Exception as error:  # nor is a bug of ours, or a host without a descriptor to spare
                     self._note(f"{type(error).__name__} while idle workers were looked after")
 
+    def _note_trouble(self, error: Exception) -> None:
+        self._note(*(error.lines if isinstance(error, HostError) else [f"{type(error).__name__} while a stream was left"]))
+
     def _note(self, *lines: str) -> None:
         """Keep what whoever closes the engine must be told, each line once."""
         self._unclean += [line for line in lines if line not in self._unclean]
 
     async def _close_rest(self) -> None:
-        with trio.CancelScope(shield=True):
+        try:
+            await finish(self._launchers.close)
+        finally:
             try:
-                await self._launchers.close()
+                if hasattr(self, "_journal"):
+                    self._journal.close()
             finally:
-                try:
-                    if hasattr(self, "_journal"):
-                        self._journal.close()
-                finally:
-                    self._state.close()
+                self._state.close()
 
 
 @trio.lowlevel.enable_ki_protection  # an interrupt is for the program's own task
@@ -417,11 +386,3 @@ def _real(place: Path) -> Path:
 
 async def _drop(event: ToolOutput) -> None:
     """For callers that asked for the outcome alone."""
-
-
-def _only(group: BaseExceptionGroup[BaseException]) -> BaseException:
-    """The one exception in a group of one, so that callers see what was raised."""
-    error: BaseException = group
-    while isinstance(error, BaseExceptionGroup) and len(error.exceptions) == 1:
-        error = error.exceptions[0]
-    return error

@@ -84,10 +84,9 @@ class Vault:
         Raises PolicyError ``refused.secret`` naming the ID; then nothing of this policy was taken.
         """
         wanted = dict(policy.secrets)
-        for name, source in wanted.items():
-            if self._sources.get(name, source) != source:
-                raise PolicyError("refused.secret", f"{name}: another policy takes it from elsewhere; give one of them another name")
+        self._agree(wanted)
         fresh = await self._read({name: source for name, source in wanted.items() if name not in self._secrets})
+        self._agree(wanted)  # another policy may have been held meanwhile
         families = {family: self._values_of(policy.families.get(family, ())) for family in policy.grants.credentials}
         weak = [(family, _weakness(value)) for family, values in families.items() for value in values]
         lines = [f"{family}: {problem}" for family, problem in weak if problem is not None]
@@ -127,6 +126,12 @@ class Vault:
             for value in values:
                 found[_numbered(name, found)] = value.text
         return MappingProxyType(found)
+
+    def _agree(self, wanted: Mapping[str, SecretSource]) -> None:
+        for name, source in wanted.items():
+            # security: else a call under one policy would be given the value of another
+            if self._sources.get(name, source) != source:
+                raise PolicyError("refused.secret", f"{name}: another policy takes it from elsewhere; give one of them another name")
 
     async def _read(self, sources: Mapping[str, SecretSource]) -> dict[str, _Value]:
         found: dict[str, _Value] = {}

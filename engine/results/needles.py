@@ -100,20 +100,22 @@ class Needles:
         _, pattern, shape = self._shapes[number]
         if shape.needs and shape.needs not in bytes(view[starts[0] : starts[-1] + shape.longest]):
             return
-        for match in _tried(pattern, view, starts) if len(starts) <= _TRIED_SINGLY else _swept(pattern, view, starts):
-            # security: what a match took is not tried again, or a run of beginnings would cost its length squared
-            if match.start() >= until.get(number, 0):
-                until[number] = match.end()
-                yield Hit(id=f"shape:{shape.id}", certain=shape.certain, start=match.start(), end=match.end())
+        for match in (_tried if len(starts) <= _TRIED_SINGLY else _swept)(pattern, view, starts, until.get(number, 0)):
+            until[number] = match.end()
+            yield Hit(id=f"shape:{shape.id}", certain=shape.certain, start=match.start(), end=match.end())
 
 
-def _tried(pattern: "re.Pattern[bytes]", view: memoryview, starts: list[int]) -> "Iterator[re.Match[bytes]]":
-    return (match for start in starts if (match := pattern.match(view, start)) is not None)
+def _tried(pattern: "re.Pattern[bytes]", view: memoryview, starts: list[int], after: int) -> "Iterator[re.Match[bytes]]":
+    for start in starts:
+        # security: what a match took is not tried again, or a run of beginnings would cost its length squared
+        if start >= after and (match := pattern.match(view, start)) is not None:
+            yield match
+            after = match.end()
 
 
-def _swept(pattern: "re.Pattern[bytes]", view: memoryview, starts: list[int]) -> "Iterator[re.Match[bytes]]":
+def _swept(pattern: "re.Pattern[bytes]", view: memoryview, starts: list[int], after: int) -> "Iterator[re.Match[bytes]]":
     """The same in C alone: from the first place to the last."""
-    at = starts[0]
-    while at <= starts[-1] and (match := pattern.search(view, at)) is not None and match.start() <= starts[-1]:
+    after = max(after, starts[0])
+    while after <= starts[-1] and (match := pattern.search(view, after)) is not None and match.start() <= starts[-1]:
         yield match
-        at = match.end()
+        after = match.end()

@@ -66,8 +66,9 @@ class Upkeep:
         while over := self._over(await self._measured()):
             for seat in over:
                 if seat not in sizes:
-                    sizes[seat] = await self._weigh_one(seat) // _ALIKE_BYTES
-            await self._pool.retire(max(over, key=sizes.__getitem__))  # of equals the first
+                    sizes[seat] = await self._weigh_one(seat)
+            most = max(sizes[seat] for seat in over)
+            await self._pool.retire(next(seat for seat in over if sizes[seat] > most - _ALIKE_BYTES))  # of those alike the first
 
     def _over(self, held: int) -> list[Seat]:
         """Idle jails whose policy has less memory than all hold, the least recently used first."""

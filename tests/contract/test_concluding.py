@@ -53,9 +53,9 @@ async def test_an_ok_answer_waits_for_no_burial_but_its_worker_is_dead(engine: E
     await engine.load(kit.write(tmp_path / "source", moments.RUN))
     held.go = trio.Event()
     with trio.fail_after(60):
-        async with engine.stream("run", {"code": moments.HERE + code}) as items:
+        async with engine.stream("run", {"code": moments.HERE * 2 + code}) as items:
             await anext(items)
-            (call,) = engine._calls
+            (call,) = engine._under_way.calls  # not answered before the second is taken
             assert call._conclusion.spare is not None
             assert call._conclusion.spare.child is not None
             outcome = await moments.last(items)

@@ -99,7 +99,7 @@ async def test_a_tool_waits_for_who_takes(engine: Engine, tmp_path: Path) -> Non
             while used != (used := child.cpu_times().user + child.cpu_times().system):  # until it works no more
                 for _ in range(1000):
                     await trio.lowlevel.checkpoint()
-            (call,) = engine._calls
+            (call,) = engine._under_way.calls
             spare = call._conclusion.spare
             assert spare is not None
             assert spare.pump is not None
@@ -139,9 +139,10 @@ async def test_a_slow_caller_does_not_stretch_the_deadline(engine: Engine, tmp_p
     """The wall limit runs while nobody takes; what was not taken until then is not lost silently: the outcome says why."""
     await engine.load(kit.write(tmp_path, SOURCE))
     with trio.fail_after(30):
+        await engine.warm("endless")
         async with engine.stream("endless", {}, timeout_ms=1000) as items:
             await anext(items)
-            (call,) = engine._calls
+            (call,) = engine._under_way.calls
             while call._settlement.verdict is None:
                 await trio.lowlevel.checkpoint()
             outcome = await moments.last(items)

@@ -15,6 +15,7 @@ from engine.preparing import Prepared
 from engine.supervision import stock
 from engine.supervision.demand import Demand
 from engine.supervision.memory import private_bytes
+from engine.supervision.pool import Seat
 from engine.supervision.upkeep import Upkeep
 from engine.worker.child import NativeChild
 from engine.worker.native import Jail
@@ -214,7 +215,7 @@ class TestMemory:
 
     @pytest.mark.parametrize(("each", "left"), [(100, 4), (150, 3), (200, 2), (600, 0)])
     async def test_the_least_recently_used_go(self, engine: Engine, tmp_path: Path, each: int, left: int) -> None:
-        """Four jails of so many MiB within half a gibibyte: those that were used last stay, down to none."""
+        """Four jails of so many MiB within half a gibibyte: those used last stay, down to none, though they hold a little more."""
         prepared = await loaded(engine, tmp_path)
 
         async def weigh() -> int:
@@ -224,7 +225,11 @@ class TestMemory:
             await engine.warm("echo", jails=4)
             await use_up(engine, await lease(engine, prepared))
             order = engine._pool.idle
-            await Upkeep(engine._pool, weigh).shrink()
+
+            async def weigh_one(seat: Seat) -> int:
+                return (8 << 20) - 2 + order.index(seat)
+
+            await Upkeep(engine._pool, weigh, weigh_one).shrink()
         assert engine._pool.idle == order[4 - left :]
 
     async def test_jails_in_use_stay(self, engine: Engine, tmp_path: Path) -> None:

@@ -23,7 +23,7 @@ FLOORS: tuple[tuple[str, ...], ...] = (
     ("worker/", "images/"),
     ("supervision/", "egress/", "results/"),
     (
-        *("call.py", "leaving.py", "outward.py", "secrecy.py", "concluding.py", "streaming.py"),
+        *("call.py", "leaving.py", "outward.py", "secrecy.py", "concluding.py", "streaming.py", "underway.py"),
         *("loading.py", "preparing.py", "describing.py", "state.py", "launchers.py", "host.py"),
     ),
     ("runtime/",),

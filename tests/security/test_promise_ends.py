@@ -185,6 +185,7 @@ async def test_a_flood_of_messages_holds_neither_deadlines_nor_anybody_else(engi
             turns.append(trio.current_time())
             await trio.sleep(0.05)
 
+    await engine.warm(name)
     async with trio.open_nursery() as nursery:
         nursery.start_soon(take_turns)
         outcome = await engine.call(name, {}, timeout_ms=1500)

@@ -39,6 +39,8 @@ async def engine(tmp_path: Path) -> AsyncIterator[Engine]:
 async def ended(engine: Engine, code: str, **options: Any) -> tuple[str, str | None]:
     """Reason and line of a text, after which the same engine answers another call."""
     with trio.fail_after(30):
+        if "timeout_ms" in options:  # the time is the text's: its worker is ready before
+            await engine.warm("run")
         outcome = await engine.call("run", {"code": code}, **options)
     await moments.assert_works(engine)
     (line,) = outcome.lines or (None,)
@@ -206,7 +208,9 @@ class TestHostCalls:
         hang = "\nimport time\nwhile True: time.sleep(1000)"
         codes = {f"{SENT}{code}{hang}": expected for code, expected in self.FRAMES.items()}
         before = moments.resident_kib()
-        assert await all_ended(engine, tmp_path, codes, timeout_ms=1000) == codes
+        late = {code for code, (reason, _) in codes.items() if reason == "limit_exceeded.wall"}
+        ends = await all_ended(engine, tmp_path, {code: codes[code] for code in codes.keys() - late})
+        assert {**ends, **await all_ended(engine, tmp_path, dict.fromkeys(late), timeout_ms=1000)} == codes
         assert moments.resident_kib() - before < 24 << 10
 
     async def test_calls_with_what_they_do_not_take_end_the_child(self, engine: Engine, tmp_path: Path) -> None:
@@ -290,7 +294,6 @@ class TestBounds:
         await engine.load(kit.write(tmp_path, moments.RUN))
         await moments.assert_works(engine)
         for code in self.LATE:
-            await engine.warm("run")
             assert await ended(engine, code, timeout_ms=200) == WALL, code
         # the control: what takes longer than that ends by itself where it has the time
         for code in ("import time\ntime.sleep(0.3)", "import time\nend = time.monotonic() + 0.3\nwhile time.monotonic() < end: pass"):
@@ -371,7 +374,8 @@ async def test_nothing_of_a_crashed_call_is_anybody_elses(engine: Engine, tmp_pa
     await engine.load(kit.write(tmp_path, moments.RUN))
     outcomes: list[Outcome] = []
     for code in ("os.write(1, b'secret of one')\nforge(b'\\0\\0\\0')\nos.abort()", "forge(frame(23, 'secret')[:-2])\nwhile True: pass"):
-        outcomes.append(await engine.call("run", {"code": code}, timeout_ms=500))
+        await engine.warm("run")
+        outcomes.append(await engine.call("run", {"code": code}, timeout_ms=500 if "while True" in code else 20_000))
         again = await engine.call("echo", {"word": "clean"})
         assert (again.reason, again.value, again.stdout, again.stderr) == ("ok.done", "clean", "", "")
         assert "secret" not in await said(again)

@@ -31,6 +31,10 @@ def b64(value: str, before: bytes = b"", *, url: bool = False) -> str:
     return encode(before + value.encode() + b"\xfb").decode()
 
 
+def b32(value: str, before: int) -> str:
+    return base64.b32encode(bytes(before) + value.encode() + b"z").decode()
+
+
 FOUND: dict[str, Callable[[str], str]] = {
     "as it is": str,
     "upper case": str.upper,
@@ -45,7 +49,11 @@ FOUND: dict[str, Callable[[str], str]] = {
     "base64url at 1": lambda value: b64(value, b"a", url=True),
     "base64url at 2": lambda value: b64(value, b"ab", url=True),
     "basic authentication": lambda value: "Basic " + base64.b64encode(f"user:{value}".encode()).decode(),
-    **{f"base32 at {n}": lambda value, n=n: base64.b32encode(bytes(n) + value.encode() + b"z").decode() for n in range(5)},  # type: ignore[misc]
+    "base32 at 0": lambda value: b32(value, 0),
+    "base32 at 1": lambda value: b32(value, 1),
+    "base32 at 2": lambda value: b32(value, 2),
+    "base32 at 3": lambda value: b32(value, 3),
+    "base32 at 4": lambda value: b32(value, 4),
     "hexadecimal": lambda value: value.encode().hex(),
     "hexadecimal in capitals": lambda value: value.encode().hex().upper(),
     "percent": lambda value: urllib.parse.quote(value, safe=""),
