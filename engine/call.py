@@ -33,7 +33,7 @@ from engine.supervision import deadline, reaper
 from engine.supervision.finishing import finish
 from engine.supervision.pool import Pool, Seat
 from engine.supervision.pump import Closed, Pump
-from engine.supervision.spare import LEAVE_SECONDS, failed
+from engine.supervision.spare import LEAVE_SECONDS, Recipe, failed
 from engine.supervision.values import Checked, Values
 from engine.wire import messages
 from engine.wire.framing import RemoteFault
@@ -157,7 +157,7 @@ class Call:
         self._conclusion.seat = seat
         pump = await self._ready(seat)
         if pump is not None:
-            await self._talk(seat, pump, arguments, emit)
+            await self._talk(seat, pump, prepared.recipe, arguments, emit)
 
     async def _ready(self, seat: Seat) -> Pump | None:
         """The pump of a child that is ready; None when the spare's own verdict became the call's."""
@@ -171,10 +171,10 @@ class Call:
             return None
         return spare.pump
 
-    async def _talk(self, seat: Seat, pump: Pump, arguments: messages.Packed, emit: Emit) -> None:
+    async def _talk(self, seat: Seat, pump: Pump, recipe: Recipe, arguments: messages.Packed, emit: Emit) -> None:
         """The talk with the worker, with the way out open as long as it lasts where the call has one."""
         try:
-            pump.hold_to(seat.recipe.bounds, seat.recipe.log_bytes)  # the child may have been made for another call of this worker
+            pump.hold_to(recipe.bounds, recipe.log_bytes)  # the child may have been made for another call of this worker
             pump.refuse_early()
             pump.session.watch = self._leaving.look
             if (outward := self._conclusion.outward) is None:

@@ -26,6 +26,12 @@ _BUNDLES = (
     "/etc/pki/tls/certs/ca-bundle.crt",  # Fedora, Red Hat
     TRUST,  # Alpine
 )
+# security: a connection whose other end does not read holds 4 MiB of the kernel's memory otherwise, which counts for no limit of a process:
+# a tool with some 250 of them would press every connection of the host. Least, first and most bytes of a buffer (tcp(7)); 600 MB/s remain
+_SETTINGS = (
+    ("/proc/sys/net/ipv4/tcp_rmem", "4096 65536 131072"),
+    ("/proc/sys/net/ipv4/tcp_wmem", "4096 16384 131072"),
+)
 _FIRST = int(ipaddress.IPv4Address("127.1.0.1"))
 _LOOPBACK = ipaddress.IPv4Network("127.0.0.0/8")
 _CAPABILITIES = {"CAP_NET_BIND_SERVICE": 10, "CAP_NET_ADMIN": 12}  # capabilities(7): ports below 1024, the loopback device
@@ -46,6 +52,8 @@ def refuse_unheld(scope: Scope, facts: HostFacts, namespace: int, *, walls: bool
             for name, bit in _CAPABILITIES.items()
             if not facts.capabilities >> bit & 1
         ]
+    if _read_only("/proc/sys"):
+        lines.append("/proc/sys is mounted read-only: no jail can bound what its connections hold of the kernel's memory")
     if len(scope.destinations) > PLACES:
         lines.append(f"{len(scope.destinations)} places, and a call may reach {PLACES} at most")
     literals = [ipaddress.ip_address(one.place.host) for one in scope.destinations if one.place.literal]
@@ -58,10 +66,11 @@ def refuse_unheld(scope: Scope, facts: HostFacts, namespace: int, *, walls: bool
 
 
 def order(scope: Scope) -> dict[str, Any]:
-    """What the jail is told: addresses to give its loopback device, address and port of each listener, files with their texts."""
+    """What the jail is told: the settings of its network, addresses of its loopback device, each listener's, files with their texts."""
     addresses = _addresses(scope)
     lines = ["127.0.0.1 localhost", *(f"{address} {host}" for host, address in addresses.items() if host != address)]
     return {
+        "settings": [list(setting) for setting in _SETTINGS],
         "addresses": [host for host, address in addresses.items() if host == address and ipaddress.IPv4Address(host) not in _LOOPBACK],
         "listeners": [[addresses[one.place.host], one.place.port] for one in scope.destinations],
         "files": [
@@ -88,6 +97,13 @@ def _own(trust: str) -> str:
     if os.path.realpath(trust) != trust or not os.path.isfile(trust):
         raise error_for("refused.policy", "trust: there is no file of certificates at that path, or the path leads through a link")
     return trust
+
+
+def _read_only(place: str) -> bool:
+    try:
+        return bool(os.statvfs(place).f_flag & os.ST_RDONLY)
+    except OSError:
+        return True
 
 
 def _addresses(scope: Scope) -> dict[str, str]:

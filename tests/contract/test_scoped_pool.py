@@ -102,6 +102,7 @@ class TestReport:
             ({"listeners": [["198.51.100.1", 80]] * 3}, "step 'bind a listener' failed: Cannot assign requested address (errno 99)"),
             ({"listeners": [["127.1.0.1", 80]] * 3}, "step 'bind a listener' failed: Address already in use (errno 98)"),
             ({"addresses": ["224.0.0.1"]}, "step 'give the loopback device an address' failed: Invalid argument (errno 22)"),
+            ({"settings": [["/proc/sys/net/ipv4/tcp_rmem", "x"]]}, "step 'set tcp_rmem' failed: Invalid argument (errno 22)"),
             ({"files": [["/etc/hosts", ""]] * 2}, "step 'write /etc/hosts' failed: File exists (errno 17)"),
         ],
     )

@@ -14,6 +14,7 @@ import psutil
 import pytest
 import trio
 
+from engine.errors import HostError
 from engine.host import Engine
 from engine.jail import network
 from engine.supervision.spare import Recipe
@@ -280,6 +281,54 @@ async def test_jails_of_one_scope_share_no_listener(engine: Engine, tmp_path: Pa
                     [[b"to api.example.com:443"]],
                     [[]],
                 )
+
+
+FILL = """
+import socket
+held, sent = [], []
+for _ in range(4):
+    end = socket.create_connection(("api.example.com", 443), timeout=20)
+    end.setblocking(False)
+    held.append(end)
+    sent.append(0)
+    try:
+        while sent[-1] < 1 << 24:
+            sent[-1] += end.send(bytes(1 << 16))
+    except BlockingIOError:
+        pass
+return max(sent)
+"""
+
+
+async def test_a_connection_that_nobody_reads_holds_little(engine: Engine, tmp_path: Path) -> None:
+    """Less than half a MiB of the kernel's memory, which counts for no limit of the tool's; the control takes several."""
+
+    def unset(order: pairs.Order) -> None:
+        order["network"] = {**order["network"], "settings": []}
+
+    taken = []
+    for changes in ((), (unset,)):
+
+        def recipe(changes: tuple[pairs.Change, ...] = changes) -> Recipe:
+            return scopes.recipe_of(engine, "attempt", scopes.scope(API), *changes)
+
+        value, _ = await said(engine, tmp_path, recipe, source(FILL))
+        taken.append(value)
+    assert 0 < taken[0] < 1 << 19
+    assert taken[1] > 1 << 20
+
+
+async def test_a_jail_that_shares_the_hosts_network_is_not_made(engine: Engine, tmp_path: Path) -> None:
+    """What it would be given, it would be given the host."""
+    await engine.load(kit.write(tmp_path, source("return 1")))
+
+    def shared(order: pairs.Order) -> None:
+        order["namespaces"] = [name for name in order["namespaces"] if name != "network"]
+
+    with pytest.raises(HostError) as caught:
+        async with pairs.jail_of(engine, scopes.recipe_of(engine, "attempt", scopes.scope(API), shared)):
+            pytest.fail("the jail was made")
+    assert caught.value.lines == ("step 'bring the loopback device up' failed: the network is the host's (errno 0)",)
 
 
 HELD = """

@@ -1,7 +1,9 @@
 """The part of a plan that a scope makes: its places and no more, or a refusal that names what is missing."""
 
 import json
+import os
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -21,8 +23,9 @@ WANTED = scope("api.example.com:443", "api.example.com:8080", "b.example.com:443
 
 @pytest.fixture(autouse=True)
 def bundles(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A host without certificates of its own."""
+    """A host without certificates of its own, whose settings can be written."""
     monkeypatch.setattr(network, "_BUNDLES", ())
+    monkeypatch.setattr(network, "_read_only", lambda place: False)
 
 
 def made(facts: HostFacts = hosts.FACTS, **changes: Any) -> plans.Plan:
@@ -44,6 +47,7 @@ class TestOrders:
     def test_the_order_in_whole(self) -> None:
         """A listener for each place in the scope's order, an address for each host, and the names by which they are found."""
         assert made().order["network"] == {
+            "settings": [["/proc/sys/net/ipv4/tcp_rmem", "4096 65536 131072"], ["/proc/sys/net/ipv4/tcp_wmem", "4096 16384 131072"]],
             "addresses": ["203.0.113.7"],
             "listeners": [
                 ["127.0.0.1", 9000],
@@ -163,6 +167,19 @@ class TestRefusals:
     def test_an_ordinary_user_needs_no_capability(self) -> None:
         """It has them over a network of its own."""
         assert made(host(euid=1000, capabilities=0)).listeners == WANTED.destinations
+
+    def test_settings_that_cannot_be_written(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """As in many containers; it is what the kernel says of /proc/sys that counts, and silence is no leave."""
+        monkeypatch.undo()
+        found: dict[str, Any] = {}
+        monkeypatch.setattr(os, "statvfs", lambda place: found[place])
+        line = "/proc/sys is mounted read-only: no jail can bound what its connections hold of the kernel's memory"
+        found["/proc/sys"] = SimpleNamespace(f_flag=os.ST_RDONLY)
+        assert refused() == (line,)
+        found["/proc/sys"] = SimpleNamespace(f_flag=0)
+        assert made().listeners
+        monkeypatch.setattr(os, "statvfs", lambda place: os.stat("/nowhere"))
+        assert refused() == (line,)
 
     def test_more_places_than_one_message_brings(self) -> None:
         """32 are held, 33 are not."""

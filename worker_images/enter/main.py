@@ -319,7 +319,7 @@ def _first(plan: enter.Plan, alive: int, control: _socket.socket, runtime: Runti
                     control, bound = unbound.wait(plan, control, runtime.codec), True
                     enter.resize_slots(plan, scratch)
                 code = coding.read(plan["code"])
-                doors = network.doors(plan["mountpoint"], plan["network"])
+                doors = network.doors(plan)
                 enter.finish_root(plan)
                 enter.become_nobody(plan)
                 forked.die_with_monitor(alive)  # the change of uid cleared it

@@ -6,15 +6,16 @@ Laws:
 1. The sockets leave with the report, in the plan's order, before anything of a tool runs in here, and none stays
    (tests/security/test_scoped_jail.py).
 2. They are of this jail's network namespace, which nobody else is in (tests/security/test_scoped_jail.py).
+3. What connections in it hold of the kernel's memory is bounded, read or not (tests/security/test_scoped_jail.py).
 """
 
 import _socket
 import fcntl
 import os
 import struct
-from typing import Any
 
-from enter.enter import named
+from enter.enter import Plan, named
+from enter.kernel import Step
 
 _SIOCSIFFLAGS, _SIOCSIFADDR, _SIOCSIFNETMASK = 0x8914, 0x8916, 0x891C  # netdevice(7)
 _IFF_UP = 1
@@ -22,12 +23,17 @@ _BACKLOG = 64
 _INDEX = struct.Struct("i")
 
 
-def doors(root: str, wanted: dict[str, Any] | None) -> list[int]:
-    """The listeners that a plan wants, in its order; the files below a root that is not turned over yet. Raises Step."""
+def doors(plan: Plan) -> list[int]:
+    """The listeners that a plan wants, in its order; the files, below a root that is not turned over yet. Raises Step."""
+    wanted = plan["network"]
     if wanted is None:
         return []
+    if "network" not in plan["namespaces"]:  # security: all of this would be done to the host's own
+        raise Step("bring the loopback device up", 0, "the network is the host's")
+    for path, text in wanted["settings"]:
+        _write(f"set {os.path.basename(path)}", path, text, os.O_WRONLY)
     for path, text in wanted["files"]:
-        _write(root, path, text)
+        _write(f"write {path}", plan["mountpoint"] + path, text, os.O_CREAT | os.O_EXCL | os.O_WRONLY)
     _bring_up(wanted["addresses"])
     return [_listener(address, port) for address, port in wanted["listeners"]]
 
@@ -42,16 +48,16 @@ def report(control: _socket.socket, record: bytes, listeners: list[int]) -> None
         os.close(listener)  # security: whoever has one here can take connections, or keep what a call before left waiting
 
 
-def _write(root: str, path: str, text: str) -> None:
+def _write(step: str, path: str, text: str, flags: int) -> None:
     try:
-        os.makedirs(os.path.dirname(root + path), exist_ok=True)
-        descriptor = os.open(root + path, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC, 0o444)
+        os.makedirs(os.path.dirname(path), exist_ok=True)
+        descriptor = os.open(path, flags | os.O_CLOEXEC, 0o444)
         try:
             os.write(descriptor, text.encode())
         finally:
             os.close(descriptor)
     except OSError as error:
-        raise named(f"write {path}", error) from None
+        raise named(step, error) from None
 
 
 def _bring_up(addresses: list[str]) -> None:
