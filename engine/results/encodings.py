@@ -72,9 +72,10 @@ def _escaped(value: str) -> Iterator[str]:
     for quoted in (html.escape(value, quote=True), html.escape(value, quote=False)):
         for apostrophe in _APOSTROPHES:
             yield quoted.replace("&#x27;", apostrophe)
-    for shown in (repr(value)[1:-1], ascii(value)[1:-1], repr(value.encode("utf-8", "surrogatepass"))[2:-1]):
-        bare = shown.replace("\\'", "'")
-        yield from (bare, bare.replace("'", "\\'"), bare.replace('"', '\\"'))
+    parts = value.split("'")  # without apostrophes Python puts a text between them, and quotation marks stay as they are
+    for show in (repr, ascii, lambda part: repr(part.encode("utf-8", "surrogatepass"))[1:]):
+        shown = "'".join(show(part)[1:-1] for part in parts)
+        yield from (shown, shown.replace("'", "\\'"), shown.replace('"', '\\"'))
 
 
 def _json(value: str) -> Iterator[str]:

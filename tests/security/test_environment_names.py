@@ -7,18 +7,20 @@ The same names are put into the engine's real environment, and looked for from i
 import dataclasses
 import random
 import string
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 import pytest
+import trio
 
+from engine.egress.vault import Vault
 from engine.errors import EngineError, PolicyError
 from engine.places import data_dir
-from engine.policy.load import load_policy
 from engine.policy.grants import BASELINE, Grants
+from engine.policy.load import load_policy
 from engine.policy.model import Policy
 from engine.policy.resolve import Asked, Tightening, resolve
 from engine.policy.secrets import CAPABILITIES
-from engine.staging.environ import build
+from engine.staging.environ import Environ, build
 
 NAMES = """
 ANTHROPIC_API_KEY ANTHROPIC_AUTH_TOKEN ANTHROPIC_CUSTOM_HEADERS CLAUDE_CODE_OAUTH_TOKEN OPENAI_API_KEY OPENAI_ORG_ID
@@ -119,18 +121,25 @@ def test_a_name_that_only_counts_by_itself_is_denied_in_every_spelling(name: str
     assert [spelt for spelt in spellings(name) if not REQUIRED.denied.matches(spelt)] == []
 
 
+def crossing(policy: Policy, asked: Asked, real: Mapping[str, str]) -> Environ:
+    """What a worker gets of an engine that has these variables."""
+    vault, resolved = Vault(real), resolve(policy, asked, Tightening())
+    trio.run(vault.hold, policy)
+    return build(resolved, vault.variables(resolved.families, resolved.credentials))
+
+
 def test_none_of_them_crosses_from_the_engines_environment() -> None:
     """With all of them set in the engine, a worker still gets four variables."""
     real = {spelt: CANARY for name in NAMES + SHAPES + LOADERS + WHOLE + RANDOM_NAMES for spelt in affixed(name)}
     assert len(real) > 20_000
-    assert build(resolve(REQUIRED, harmless(), Tightening()), real).variables == BASELINE
+    assert crossing(REQUIRED, harmless(), real).variables == BASELINE
 
 
 @pytest.mark.parametrize("capability", sorted(CAPABILITIES))
 def test_a_granted_capability_lets_nothing_else_cross(capability: str) -> None:
     """The control: the granted names do arrive, and they are all that does."""
     real = dict.fromkeys([spelt for name in NAMES + LOADERS + RANDOM_NAMES for spelt in affixed(name)], CANARY)
-    made = build(resolve(granting(), harmless(credentials=frozenset({capability})), Tightening()), real)
+    made = crossing(granting(), harmless(credentials=frozenset({capability})), real)
     assert made.variables == {**BASELINE, **dict.fromkeys(CAPABILITIES[capability], CANARY)}
     assert made.secret_names == set(CAPABILITIES[capability])
 
@@ -166,11 +175,11 @@ def test_a_malformed_name_is_refused_wherever_it_stands(name: str) -> None:
 def test_a_name_that_is_granted_and_asked_passes() -> None:
     """The control of every denial above."""
     policy = granting(MYAPP_REGION="eu", MYAPP_STAGE="test")
-    made = build(resolve(policy, harmless(frozenset({"MYAPP_REGION"})), Tightening()), {"MYAPP_REGION": CANARY})
+    made = crossing(policy, harmless(frozenset({"MYAPP_REGION"})), {"MYAPP_REGION": CANARY})
     assert (made.variables, made.secret_names) == ({**BASELINE, "MYAPP_REGION": "eu"}, frozenset())
 
 
 def test_a_random_name_can_be_granted() -> None:
     """The control for names never seen before: it is the missing grant that refuses them, not their look."""
     name = "Q" + "XW" * 12
-    assert build(resolve(granting(**{name: "1"}), harmless(frozenset({name})), Tightening()), {}).variables == {**BASELINE, name: "1"}
+    assert crossing(granting(**{name: "1"}), harmless(frozenset({name})), {}).variables == {**BASELINE, name: "1"}

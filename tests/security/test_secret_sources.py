@@ -1,5 +1,6 @@
 """Promise: a source that brings a secret along is refused before anything of it runs, with file and line, unless the operator lists it."""
 
+import base64
 import secrets
 from pathlib import Path
 
@@ -10,7 +11,12 @@ from engine.host import Engine
 from tests import kit
 
 SECRET = secrets.token_hex(16)  # a canary: nothing opens with it
-KEY = "-----BEGIN " + "RSA PRIVATE KEY-----\n" + f"{secrets.token_urlsafe(48)}\n" * 8 + "-----END RSA PRIVATE KEY-----\n"
+KEY = (
+    "-----BEGIN "
+    + "RSA PRIVATE KEY-----\n"
+    + f"{base64.b64encode(secrets.token_bytes(48)).decode()}\n" * 8
+    + "-----END RSA PRIVATE KEY-----\n"
+)
 TOOL = """
 import pathlib
 from engine import tool
