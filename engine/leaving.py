@@ -18,7 +18,7 @@ from typing import Any
 import trio
 
 from engine.policy.model import OnSecret
-from engine.results.redact import Hit, Trail, Unredactable, Watch
+from engine.results.redact import Hit, Trail, Unredactable, Watch, joined
 
 
 class Withheld(Exception):
@@ -68,9 +68,11 @@ class Leaving:
 
     def result(self, value: Any, hits: tuple[Hit, ...]) -> Any:
         """The same of the answer; the very same object where nothing was found."""
-        if self._trail is None and type(value) not in (dict, list):
+        if self._trail is not None:
+            return self._judged("result", value, hits, self._trail.item(value, "item"))
+        if type(value) not in (dict, list):
             return self._judged("result", value, hits, ())  # one text in one piece
-        return self._judged("result", value, hits, (self._trail or Trail(self._watch)).item(value, "item"))
+        return self._judged("result", value, hits, tuple(hit for hit in self._watch.look(joined(value)) if hit.certain))
 
     def words(self, where: str, value: Any, hits: tuple[Hit, ...]) -> Any:
         """What is said beside the data, redacted. Raises Withheld for a number alone."""

@@ -71,9 +71,13 @@ def refusal(address: str, *, private: Sequence[str], own: Collection[str]) -> st
     kind = _kind(parsed)
     if kind is None and str(parsed) in own:
         kind = "own"
-    if kind in LIFTED and any(parsed in ipaddress.ip_network(network) for network in private):
-        return None
-    return kind
+    return None if kind in LIFTED and named(address, private) else kind
+
+
+def named(address: str, private: Sequence[str]) -> bool:
+    """Whether a rule names an address: then it does not matter whose it is."""
+    parsed = ipaddress.ip_address(address)
+    return any(parsed in ipaddress.ip_network(network) for network in private)
 
 
 def _kind(parsed: Address) -> str | None:

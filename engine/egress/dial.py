@@ -15,7 +15,7 @@ from collections.abc import Sequence
 
 import trio
 
-from engine.egress.address import own_addresses, refusal
+from engine.egress.address import named, own_addresses, refusal
 from engine.egress.resolver import NoAddress, Resolver
 from engine.egress.traffic import Denied
 from engine.policy.network import Place, Rule
@@ -30,10 +30,13 @@ async def vetted(place: Place, rule: Rule, resolver: Resolver) -> Sequence[str]:
             answers = await resolver.addresses(place.host)
         except NoAddress:
             raise Denied("resolve") from None
-    own = own_addresses()
     # security: a name with one good answer and one bad one leads to the bad one at the next try
-    if any(refusal(answer, private=rule.private, own=own) is not None for answer in answers):
+    if any(refusal(answer, private=rule.private, own=()) is not None for answer in answers):
         raise Denied("address")
+    if not all(named(answer, rule.private) for answer in answers):  # asking for this host's own takes 80 us
+        own = own_addresses()
+        if any(refusal(answer, private=rule.private, own=own) is not None for answer in answers):
+            raise Denied("address")
     return answers
 
 
@@ -60,10 +63,10 @@ async def _connected(address: str, port: int) -> socket.socket | None:
     try:
         made.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         problem = made.connect_ex((address, port))
-        if problem == errno.EINPROGRESS:
-            await trio.lowlevel.wait_writable(made)
+        if problem == errno.EINPROGRESS and (problem := made.connect_ex((address, port))) in (errno.EALREADY, errno.EINPROGRESS):
+            await trio.lowlevel.wait_writable(made)  # a neighbour had it taken by the second try
             problem = made.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
-        if problem:
+        if problem not in (0, errno.EISCONN):
             raise OSError(problem, os.strerror(problem))
     except OSError:
         made.close()

@@ -140,7 +140,8 @@ def judged(hello: Hello, place: Place) -> str | None:
         return "sni_missing"
     try:
         # security: "allowed.example\0.other" is the first name to one reader and the second one to another
-        same = canonical_host(hello.name.decode("ascii")) == place.host
+        name = hello.name.decode("ascii")
+        same = name == place.host or canonical_host(name) == place.host
     except ValueError:
         same = False
     return None if same else "sni_mismatch"

@@ -12,8 +12,6 @@ import hashlib
 from typing import Any
 from engine import tool
 
-RIGHTS = {{"effect": "read", "layers": {layers!r}, "network": {places!r}}}
-
 def chain(error):
     """The names of an error's types, its causes' after it."""
     names = []
@@ -27,27 +25,27 @@ def told(data):
 
 {client}
 
-@tool(**RIGHTS)
+@tool(effect="read", layers={layers!r}, network={places!r})
 {kind}def get(url: str) -> str:
     """What is there."""
     return ({wait}fetch(url)).decode()
 
-@tool(**RIGHTS)
+@tool(effect="read", layers={layers!r}, network={places!r})
 {kind}def down(url: str) -> str:
     """Size and digest of what is there."""
     return told({wait}fetch(url))
 
-@tool(**RIGHTS)
+@tool(effect="read", layers={layers!r}, network={places!r})
 {kind}def up(url: str, size: int) -> str:
     """What the server says of a body of that size."""
     return ({wait}fetch(url, bytes(range(256)) * (size // 256))).decode()
 
-@tool(**RIGHTS)
+@tool(effect="read", layers={layers!r}, network={places!r})
 {kind}def several(url: str, count: int) -> list[str]:
     """That many requests, one after the other, of one session where the client has such."""
     return [body.decode() for body in {wait}in_turn(url, count)]
 
-@tool(**RIGHTS)
+@tool(effect="read", layers={layers!r}, network={places!r})
 {kind}def failing(url: str) -> list[str]:
     """What the client makes of a place that cannot be had."""
     try:
@@ -57,7 +55,7 @@ def told(data):
     return []
 '''
 _TOGETHER = '''
-@tool(**RIGHTS)
+@tool(effect="read", layers={layers!r}, network={places!r})
 async def together(url: str, count: int) -> list[str]:
     """That many at once."""
     return [body.decode() for body in await at_once(url, count)]
@@ -228,12 +226,8 @@ INSTALLED = ("requests", "httpx", "httpx, async", "aiohttp")  # those out of the
 
 def source(client: str, places: Sequence[str]) -> str:
     """The tool file of that client, which asks for these places."""
+    rights = {"layers": [LAYER] if client in INSTALLED else [], "places": list(places)}
     waits = client in ASYNCHRONOUS
-    head = _HEAD.format(
-        layers=[LAYER] if client in INSTALLED else [],
-        places=list(places),
-        client={**SYNCHRONOUS, **ASYNCHRONOUS}[client],
-        kind="async " if waits else "",
-        wait="await " if waits else "",
-    )
-    return head + (_TOGETHER if waits else "")
+    words = {"kind": "async ", "wait": "await "} if waits else {"kind": "", "wait": ""}
+    head = _HEAD.format(client={**SYNCHRONOUS, **ASYNCHRONOUS}[client], **words, **rights)
+    return head + (_TOGETHER.format(**rights) if waits else "")

@@ -52,3 +52,12 @@ def test_the_longest_form_has_a_bound(letter: str, length: int) -> None:
     found = forms(letter * length)
     assert max(map(len, found)) <= LONGEST_FORM
     assert len(found) <= 120
+
+
+@pytest.mark.parametrize("value", ["0000'\\'é", "it's \\' here", 'say "\\"', "'\"\\'\"\\\\", "a\\nb\nc'd\"e"])
+def test_python_shows_a_value_in_one_of_the_forms(value: str) -> None:
+    """Whichever marks it puts around it, and whatever backslashes the value itself has."""
+    for other in ("", "'", '"', "'\""):
+        for show in (repr, ascii, lambda text: repr(text.encode())[1:]):
+            shown = show(value + "-" + other)
+            assert any(form in shown.encode() for form in forms(value)), shown
