@@ -50,6 +50,7 @@ class Outward:
         if caught is not None:
             raise caught
 
+    @trio.lowlevel.enable_ki_protection  # an interrupt is for the program's own task
     async def _serve(self, doors: list[Any], end: Callable[[str], None]) -> None:
         try:
             await relay.serve(doors, self.way, self.traffic)

@@ -14,7 +14,6 @@ Laws:
 
 import contextlib
 import dataclasses
-import functools
 import os
 import re
 import shlex
@@ -232,23 +231,27 @@ def _of_file(path: str) -> "_Value | str":
 
 async def _of_command(argv: list[str], environment: Mapping[str, str]) -> "_Value | str":
     """What the operator's program prints. Its complaints are not shown: they may hold what it was asked for."""
-    start = functools.partial(
-        trio.run_process,
-        argv,
-        env=environment,
-        cwd="/",
-        stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL,
-        check=False,
-        start_new_session=True,  # so that what it started ends with it
-        deliver_cancel=_kill,
-    )
+
+    @trio.lowlevel.enable_ki_protection  # an interrupt is for the program's own task
+    async def program(task_status: trio.TaskStatus[trio.Process]) -> None:
+        await trio.run_process(
+            argv,
+            env=environment,
+            cwd="/",
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            check=False,
+            start_new_session=True,  # so that what it started ends with it
+            deliver_cancel=_kill,
+            task_status=task_status,
+        )
+
     data = bytearray()
     status: int | None = None
     with trio.move_on_after(_COMMAND_SECONDS) as patience:
         async with trio.open_nursery() as nursery:
             try:
-                process: trio.Process = await nursery.start(start)
+                process: trio.Process = await nursery.start(program)
             except OSError as error:
                 return f"its command cannot be started: {error.strerror or type(error).__name__}"
             assert process.stdout is not None  # noqa: S101 - said to the type checker; it was asked for
