@@ -57,7 +57,7 @@ async def answer(arguments: dict[str, Any], scope: Scope, way: Way, traffic: Tra
     try:
         return True, await _Client(scope, way, traffic, longest).answer(_request(arguments))
     except Denied as denied:
-        traffic.deny(denied.kind)
+        traffic.refused(denied)
         return False, DENIALS[denied.kind]
     except _Refused as refused:
         if refused.kind is not None:

@@ -89,6 +89,7 @@ async def both(first: Callable[[], Awaitable[None]], second: Callable[[], Awaita
     """Run two at once; the first error of either ends the other one and is raised as it is, in no group."""
     failed: list[Exception] = []
 
+    @trio.lowlevel.enable_ki_protection  # an interrupt is for the program's own task
     async def guarded(one: Callable[[], Awaitable[None]]) -> None:
         try:
             await one()

@@ -69,7 +69,7 @@ def _counting(traffic: Traffic) -> Iterator[None]:
     try:
         yield
     except Denied as denied:
-        traffic.deny(denied.kind)
+        traffic.refused(denied)
 
 
 class _Relay:
@@ -79,6 +79,7 @@ class _Relay:
         self._way, self._traffic, self._mask = way, traffic, mask
         self.links: set[Link] = set()
 
+    @trio.lowlevel.enable_ki_protection  # an interrupt is for the program's own task
     async def accept(self, listener: socket.socket, destination: Destination) -> None:
         """Take connections of one listener for ever."""
         while listener.fileno() >= 0:  # it is closed with its jail
@@ -106,6 +107,7 @@ class _Relay:
             self.nursery.cancel_scope.cancel()
         reset(accepted)
 
+    @trio.lowlevel.enable_ki_protection  # an interrupt is for the program's own task
     async def _carry(self, link: Link, near: socket.socket, destination: Destination) -> None:
         try:
             with _counting(self._traffic):

@@ -48,10 +48,10 @@ _LEAST_CHUNK, _LARGEST_CHUNK = 1024, 256 << 10
 
 
 class Denied(Exception):
-    """One connection, or one request, is refused; ``kind`` is a key of ``DENIALS``."""
+    """One connection, or one request, is refused; ``kind`` is a key of ``DENIALS``, ``counted`` when it is in the books."""
 
-    def __init__(self, kind: str) -> None:
-        self.kind = kind
+    def __init__(self, kind: str, *, counted: bool = False) -> None:
+        self.kind, self.counted = kind, counted
         super().__init__(kind)
 
 
@@ -100,6 +100,11 @@ class Traffic:
         if self._denied.total() > self.bounds.denials:
             self._exceed("more refused connections than a call may make")
 
+    def refused(self, denied: Denied) -> None:
+        """Count that refusal, once. Raises Exceeded beyond the bound."""
+        if not denied.counted:
+            self.deny(denied.kind)
+
     def note(self, kind: str, times: int = 1) -> None:
         """Count refusals where no call can be ended yet; ``check`` ends it if they were too many."""
         if kind not in DENIALS:
@@ -114,15 +119,24 @@ class Traffic:
     def carry(self, *, sent: int = 0, received: int = 0) -> float:
         """Count bytes before they are passed on; seconds to wait until the rate allows for them. Raises Denied."""
         if self._spent or self.out_bytes + sent > self.bounds.out_bytes or self.in_bytes + received > self.bounds.in_bytes:
-            self._spent = True
-            for cut in tuple(self._open):
-                cut()
-            raise Denied("bytes")
+            self._spend()
+            raise Denied("bytes", counted=True)
         self.out_bytes += sent
         self.in_bytes += received
         now = trio.current_time()
         self._paid = max(self._paid, now - _BURST_S) + (sent + received) / self.bounds.rate_bytes
         return max(0.0, self._paid - now)
+
+    def _spend(self) -> None:
+        """No byte more. Raises Exceeded."""
+        if self._spent:
+            return
+        self._spent = True
+        try:
+            self.deny("bytes")
+        finally:
+            for cut in tuple(self._open):
+                cut()
 
     @property
     def chunk(self) -> int:

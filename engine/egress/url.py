@@ -16,6 +16,7 @@ from engine.policy.network import Place, place_of
 LONGEST = 8 << 10  # characters, as common servers have it
 _USUAL = {"http": 80, "https": 443}
 _BARRED = re.compile(r"[\s\\#\x00-\x20\x7f-\xa0]")
+_AUTHORITY = re.compile(r"[^/?]*")
 _KEPT = "/%:@!$&'()*+,;=-._~?[]|"  # in a target; all else becomes UTF-8 in percent signs
 
 
@@ -40,20 +41,25 @@ def url_of(text: str) -> Url:
     scheme, mark, rest = text.partition("://")
     if not mark or (scheme := scheme.lower()) not in _USUAL:
         raise ValueError(problem)
-    parts = urllib.parse.urlsplit(f"{scheme}://{rest}")
-    authority = parts.netloc
+    # not urlsplit: it folds characters, drops some, and repeats a host in its errors
+    authority = _AUTHORITY.match(rest).group()  # type: ignore[union-attr]  # it fits every text
     # security: "https://allowed.example@other" is the first host to a glance and the second one to a client
     if "@" in authority or not authority or "%" in authority:
         raise ValueError(problem)
-    if ":" not in authority or authority.endswith("]"):
-        authority += f":{_USUAL[scheme]}"
-    target = urllib.parse.quote(rest[len(parts.netloc) :], safe=_KEPT)
-    return Url(scheme=scheme, place=place_of(authority), target=target if target.startswith("/") else "/" + target)
+    target = urllib.parse.quote(rest.removeprefix(authority), safe=_KEPT)
+    ported = ":" in authority and not authority.endswith("]")
+    place = place_of(authority if ported else f"{authority}:{_USUAL[scheme]}")
+    return Url(scheme=scheme, place=place, target=target if target.startswith("/") else "/" + target)
 
 
 def redirected(url: Url, location: str) -> Url:
     """Where a redirect leads, seen from there. Raises ValueError."""
+    problem = "the redirect leads to nothing that can be asked"
     whole = location.partition("#")[0]
     if len(whole) > LONGEST or _BARRED.search(whole):
-        raise ValueError("the redirect leads to nothing that can be asked")
-    return url_of(urllib.parse.urljoin(str(url), whole))
+        raise ValueError(problem)
+    try:
+        joined = urllib.parse.urljoin(str(url), whole)
+    except ValueError:
+        raise ValueError(problem) from None
+    return url_of(joined)

@@ -1,12 +1,14 @@
 """``stockade doctor``: does this host hold what a policy needs, judged by effect.
 
 Its job: each protection tried alone, a real jail attacked from inside by our own selfcheck, leftovers; one table each and a verdict.
-Not its job: the attempts (``worker_images/enter/probe.py``, ``worker_images/selfcheck``), what a policy needs (``policy``).
+Not its job: the attempts (``worker_images/enter/probe.py``, ``worker_images/selfcheck``), trying a scoped network (``scoped.py``), what a
+policy needs (``policy``).
 Laws:
 1. When no jail can be started, the tables still say which protection is missing and what to do (tests/e2e/test_cli_doctor.py).
 2. An attempt that is missing from the jail's report counts as one that got through (tests/e2e/test_cli_doctor.py).
 3. What reaches outside is looked for from outside, not taken from the report (tests/e2e/test_cli_doctor.py).
 4. Without WebAssembly workers a policy still holds: the native kind serves (tests/e2e/test_cli_doctor.py).
+5. A host that cannot hold a scoped network fails the policies that have one, and no other (tests/e2e/test_cli_doctor.py).
 """
 
 import dataclasses
@@ -23,6 +25,7 @@ from engine.errors import EngineError
 from engine.faces import leftovers
 from engine.faces.printing import Answer, Printer, table
 from engine.faces.run import Wanted
+from engine.faces.scoped import REMEDY, Scoped, scoped
 from engine.host import Engine
 from engine.launchers import Launchers
 from engine.outcome import Outcome, error_for
@@ -100,9 +103,11 @@ async def doctor(printer: Printer, wanted: Wanted) -> Answer:
         inside = await _inside(policy, wanted, launchers)
     except EngineError as error:
         inside = [_line("start a jail", held=False, text="; ".join(error.lines))]
+    printer.note("trying a network of one place ...")
+    network = scoped_line(await scoped(policy, wanted), needed=bool(policy.network.rules))
     still = [*leftovers.processes_of(os.getpid()), *(path for launcher in launchers for path in leftovers.cgroups_of(launcher))]
     ending = _line("leave something behind", held=not still, text="; ".join(still) or "no process, no cgroup")
-    return _answer(policy, protections, [*inside, ending], wasm, left)
+    return _answer(policy, protections, [*inside, ending], wasm, network, left)
 
 
 async def _protections(policy: Policy, wanted: Wanted) -> list[Line]:
@@ -136,6 +141,13 @@ async def _wasm(policy: Policy, wanted: Wanted) -> Line:
             await launchers.close()
     text = f"image {image.name} {image.digest[7:19]} may run and is compiled for this machine; its launcher starts"
     return Line(name="wasm", verdict="ok", text=text, needed=0, found=1)
+
+
+def scoped_line(tried: Scoped, *, needed: bool) -> Line:
+    """The row of the scoped network; a jail that lets something through is missing, whoever needs it."""
+    verdict = "held" if tried.state == "held" else "missing" if needed or tried.state == "leaks" else "absent"
+    remedy = REMEDY if tried.state == "unheld" else None
+    return Line(name="scoped network", verdict=verdict, text=tried.text, needed=int(needed), found=int(verdict == "held"), remedy=remedy)
 
 
 def _judged(policy: Policy, found: Found) -> Line:
@@ -192,16 +204,18 @@ def _line(name: str, *, held: bool, text: str) -> Line:
     return Line(name=name, verdict="held" if held else "missing", text=text, found=int(held))
 
 
-def _answer(policy: Policy, protections: Sequence[Line], inside: Sequence[Line], wasm: Line, left: Sequence[str]) -> Answer:
-    failed = [line for line in (*protections, *inside) if line.verdict == "missing"]
+def _answer(policy: Policy, protections: Sequence[Line], inside: Sequence[Line], wasm: Line, network: Line, left: Sequence[str]) -> Answer:
+    failed = [line for line in (*protections, *inside, network) if line.verdict == "missing"]
     holds = f"this host holds what policy {policy.name} needs" if not failed else f"this host does not hold what policy {policy.name} needs"
     text = "\n\n".join(
         [
             table(("protection", "needed", "found", "verdict", "what was seen"), [_cells(line) for line in protections]),
             table(("from inside a jail", "verdict", "what happened"), [(line.name, line.verdict, line.text) for line in inside]),
             table(("kind of worker", "verdict", "what was seen"), [(wasm.name, wasm.verdict, wasm.text)]),
+            table(("network", "verdict", "what was seen"), [(network.name, network.verdict, network.text)]),
             "left by earlier engines: " + ("; ".join(left) or "nothing"),
             *_remedies(protections),
+            *([f"for a {network.name}: {network.remedy}"] if network.remedy else []),
             holds,
         ]
     )
@@ -211,6 +225,7 @@ def _answer(policy: Policy, protections: Sequence[Line], inside: Sequence[Line],
         "protections": [dataclasses.asdict(line) for line in protections],
         "inside": [dataclasses.asdict(line) for line in inside],
         "wasm": dataclasses.asdict(wasm),
+        "network": dataclasses.asdict(network),
         "left": list(left),
     }
     if not failed:

@@ -1,11 +1,12 @@
 """``stockade explain``: what a call would be given and held by, step by step, without making the call.
 
 Its job: walk the steps that stand before a worker, keep going past a refusal where the next step can still be told, say what is unknown.
-Not its job: deciding any of it (``policy``, ``staging``, ``jail``); values of variables, of which it shows names only.
+Not its job: deciding any of it (``policy``, ``staging``, ``jail``); values of variables and secrets, of which it shows names only.
 Laws:
 1. No tool is called; unless ``static`` the source is imported once, in the jail of the describe policy (tests/e2e/test_cli_explain.py).
 2. With ``static`` nothing of the source runs: what only its import can tell is marked unknown (tests/e2e/test_cli_explain.py).
 3. The exit code is that of the first step that would refuse (tests/e2e/test_cli_explain.py).
+4. Of a secret its id is shown, neither its value nor where it comes from (tests/e2e/test_cli_explain.py).
 """
 
 import dataclasses
@@ -19,7 +20,8 @@ from engine.faces.printing import Answer, Printer, safe_json
 from engine.faces.run import Wanted
 from engine.host import Engine
 from engine.jail.plan import Plan
-from engine.policy.model import LIMIT_KEYS, Pool
+from engine.policy.model import LIMIT_KEYS, Policy, Pool
+from engine.policy.network import Scope
 from engine.policy.resolve import Resolved, Tightening, resolve
 from engine.preparing import Loaded, LoadedTool
 from engine.staging.graph import Graph
@@ -102,6 +104,8 @@ def _static(walk: _Walk, graph: Graph, staged: Loaded) -> None:
         freshness=level,
         digest=policy.digest,
         loosenings=list(policy.loosenings),
+        network={"profile": policy.network.name},
+        **_secrets(policy),
         pool=_pool(policy.pool),
     )
     walk.unknown("environment")
@@ -131,7 +135,7 @@ def _prepared(walk: _Walk, engine: Engine, loaded: LoadedTool, arguments: dict[s
     name = "policy"
     try:
         resolved = resolve(loaded.loaded.policy, loaded.asked, Tightening(timeout_ms=wanted.timeout_ms))
-        walk.told("policy", **_policy(resolved))
+        walk.told("policy", **_policy(resolved, loaded.loaded.policy))
         name = "environment"
         variables = engine.environment(loaded, resolved)
         walk.told("environment", names=sorted(variables.variables), of_these_secret=len(variables.secret_names))
@@ -155,7 +159,7 @@ def _bundle(staged: Loaded) -> dict[str, Any]:
     }
 
 
-def _policy(resolved: Resolved) -> dict[str, Any]:
+def _policy(resolved: Resolved, policy: Policy) -> dict[str, Any]:
     return {
         "name": resolved.policy,
         "digest": resolved.digest,
@@ -164,9 +168,38 @@ def _policy(resolved: Resolved) -> dict[str, Any]:
         "freshness": str(resolved.freshness),
         "loosenings": list(resolved.loosenings),
         "layers": list(resolved.layers),
-        "network": list(resolved.network),
+        "network": {"profile": policy.network.name} if resolved.scope is None else _scope(resolved.scope),
+        **_secrets(policy),
+        "credentials": list(resolved.credentials),
         "folders": dict(resolved.folders),
         "pool": _pool(resolved.pool),
+    }
+
+
+def _secrets(policy: Policy) -> dict[str, Any]:
+    """What is looked for in what leaves, by the ids of the operator's secrets, and what becomes of a find."""
+    return {"on_secret": str(policy.on_secret), "secrets": sorted(policy.secrets)}
+
+
+def _scope(scope: Scope) -> dict[str, Any]:
+    """Where such a call may connect to, and under which bounds; of a secret that is attached there its id."""
+    places = {
+        str(one.place): {
+            "transport": str(one.rule.transport),
+            "upstream_port": one.rule.upstream_port,
+            "attach": [attached.secret for attached in one.rule.attach],
+            "private": list(one.rule.private),
+        }
+        for one in scope.destinations
+    }
+    certificates = "the system's" if scope.trust is None else scope.trust
+    bounds = dataclasses.asdict(scope.bounds)
+    return {
+        "profile": scope.profile,
+        "places": places,
+        "trust": certificates,
+        "bounds": bounds,
+        "loosenings": sorted(scope.loosenings),
     }
 
 
@@ -186,10 +219,20 @@ def _plan(plan: Plan, resolved: Resolved) -> dict[str, Any]:
         "binds": [{"from": source, "to": target} for source, target, _ in order["binds"]],
         "devices": list(order["devices"]),
         "landlock": order["landlock"]["abi"],
+        "listeners": _listeners(plan, resolved),
+        "filter": "the scoped one" if plan.listeners else "without a network" if plan.walls else "none",
         "filter_instructions": {name: len(order["filters"][name]) // 16 for name in ("jail", "child")},  # 8 bytes each, in hexadecimal
         "limits": limits,
         "needed": dict(plan.needed),
     }
+
+
+def _listeners(plan: Plan, resolved: Resolved) -> dict[str, str]:
+    """What a connection inside the jail leads to; a jail without listeners has ``engine.http`` for its scope."""
+    if not plan.listeners:
+        return {} if resolved.scope is None else {"engine.http": ", ".join(resolved.network)}
+    bound = plan.order["network"]["listeners"]
+    return {f"{address}:{port}": str(to.place) for (address, port), to in zip(bound, plan.listeners, strict=True)}
 
 
 def _lines(step: Step) -> list[str]:

@@ -4,10 +4,11 @@ import os
 import shutil
 import subprocess
 from pathlib import Path
+from typing import Literal
 
 import pytest
 
-from engine.faces import doctor, leftovers
+from engine.faces import doctor, leftovers, scoped
 from engine.host import Engine
 from engine.outcome import Outcome, Status
 from engine.policy.protections import PROTECTIONS
@@ -29,6 +30,7 @@ def test_this_host_holds_what_required_needs(tmp_path: Path) -> None:
     assert {row["verdict"] for row in value["protections"]} <= {"held", "extra", "absent"}
     assert all(row["text"] for row in (*value["protections"], *value["inside"]))
     assert value["wasm"]["verdict"] in ("ok", "absent")
+    assert (value["network"]["verdict"], value["network"]["needed"]) == ("held", 0)
 
 
 def test_without_the_other_kind_of_worker_it_still_holds(tmp_path: Path) -> None:
@@ -45,7 +47,7 @@ def test_the_other_kind_of_worker_is_tried(tmp_path: Path) -> None:
     assert (ended.code, ended.document["value"]["wasm"]["verdict"]) == (0, "ok")
 
 
-def test_as_text_it_is_two_tables_and_a_verdict(tmp_path: Path) -> None:
+def test_as_text_it_is_tables_and_a_verdict(tmp_path: Path) -> None:
     """The last line says it in words."""
     ended = stockade(tmp_path, "doctor")
     assert ended.out.splitlines()[-1] == "this host holds what policy required needs"
@@ -75,6 +77,8 @@ def test_where_no_jail_can_be_started_the_table_says_what_is_missing(tmp_path: P
     assert "user.max_user_namespaces" in rows["user_namespace_or_root"]["remedy"]
     assert (rows["seccomp"]["verdict"], rows["landlock"]["verdict"]) == ("held", "held")
     assert ended.document["value"]["inside"][0]["name"] == "start a jail"
+    network = ended.document["value"]["network"]
+    assert (network["verdict"], network["remedy"]) == ("absent", scoped.REMEDY)
 
 
 def test_a_policy_that_needs_more_than_there_is_fails_by_name(tmp_path: Path) -> None:
@@ -114,3 +118,69 @@ async def test_what_a_living_engine_holds_is_no_leftover(engine: Engine) -> None
     assert f"process {engine.launcher_pid}" in own
     assert [line for line in leftovers.orphans() if line.startswith(f"process {engine.launcher_pid}:")] == []
     assert [path for path in leftovers.orphaned_cgroups() if f"stockade-{engine.launcher_pid}-" in path] == []
+
+
+def test_a_policy_with_a_network_needs_one(tmp_path: Path) -> None:
+    """Its own profile is not tried, its wall is, loosenings and all; the row says that it is needed."""
+    (tmp_path / "network").mkdir()
+    (tmp_path / "network" / "shop.toml").write_text(
+        'purpose = "a test"\n[[allow]]\nto = "*.example.com:443"\nreason = "a test"\n'
+        '[examples]\nallowed = ["api.example.com:443"]\ndenied = ["example.com:443"]\n'
+    )
+    loosened = "".join(
+        f'{name} = {{ value = true, reason = "test" }}\n' for name in ("network_wildcards", "state_kept_warm", "host_name_in_reach")
+    )
+    (tmp_path / "shop.toml").write_text(
+        'extends = "required"\nfreshness = { value = "warm", reason = "test" }\n[protections]\n'
+        'uts_namespace = { value = 0, reason = "test" }\n[network]\n'
+        f'profile = {{ value = "shop", reason = "test" }}\n[loosenings]\n{loosened}'
+    )
+    ended = stockade(tmp_path, "doctor", "--policy", str(tmp_path / "shop.toml"), "--json")
+    row = ended.document["value"]["network"]
+    assert (row["verdict"], row["needed"], row["remedy"]) == ("held", 1, None), row
+
+
+HELD = [{"name": name, "held": True, "how": "x"} for name in scoped.ATTEMPTS]
+
+
+def _ok(value: object) -> Outcome:
+    return Outcome(status=Status.OK, reason="ok.done", value=value)
+
+
+@pytest.mark.parametrize(
+    ("outcome", "came", "elsewhere", "state"),
+    [
+        (_ok(HELD), True, [], "held"),
+        (_ok(HELD), False, [], "unheld"),
+        (_ok([{**HELD[0], "held": False}, *HELD[1:]]), True, [], "unheld"),
+        (_ok(HELD), True, ["the listener was reached 1 times"], "leaks"),
+        *((_ok([*HELD[:at], *HELD[at + 1 :]]), True, [], "leaks") for at in range(1, len(HELD))),
+        *((_ok([*HELD[:at], {**HELD[at], "held": False}, *HELD[at + 1 :]]), True, [], "leaks") for at in range(1, len(HELD))),
+        (Outcome(status=Status.REFUSED, reason="refused.network_scoped", lines=("why",)), False, [], "unheld"),
+        (Outcome(status=Status.CRASHED, reason="crashed.exit", lines=("why",)), True, [], "unheld"),
+    ],
+)
+def test_a_scoped_network_holds_when_the_place_is_reached_and_nothing_else(
+    outcome: Outcome, came: bool, elsewhere: list[str], state: str
+) -> None:
+    """By what arrived outside and by what the tool reports; what it leaves out got through."""
+    assert scoped.judged(outcome, came=came, elsewhere=elsewhere).state == state
+
+
+@pytest.mark.parametrize(
+    ("state", "needed", "verdict"),
+    [
+        ("held", False, "held"),
+        ("held", True, "held"),
+        ("unheld", False, "absent"),
+        ("unheld", True, "missing"),
+        ("leaks", False, "missing"),
+        ("leaks", True, "missing"),
+    ],
+)
+def test_a_network_that_cannot_be_held_fails_the_policies_that_have_one(
+    state: Literal["held", "unheld", "leaks"], needed: bool, verdict: str
+) -> None:
+    """One that leaks fails every policy; what would mend it is told of the other kind."""
+    line = doctor.scoped_line(scoped.Scoped(state=state, text="x"), needed=needed)
+    assert (line.verdict, line.remedy is not None) == (verdict, state == "unheld")

@@ -1,12 +1,16 @@
 """``stockade explain``: seven steps, no call, names instead of values, and a static way that runs nothing at all."""
 
+import dataclasses
 import json
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from engine.policy.network import EgressBounds
+from tests import kinds, machine
 from tests.e2e.commands import Ended, stockade, tools
+from tests.network import scoped
 
 pytestmark = pytest.mark.slow
 NAMES = ["request", "declaration", "arguments", "policy", "bundle", "environment", "plan"]
@@ -111,8 +115,8 @@ def test_values_of_variables_are_not_shown(tmp_path: Path) -> None:
         '[grants.environment]\nSHOP_REGION = { value = "region-of-the-shop", reason = "test" }\n',
     )
     given = {"OPENAI_API_KEY": "sk-key-of-the-shop-0123456789"}
-    for machine in ([], ["--json"]):
-        ended = stockade(tmp_path, "explain", str(place), "ask", "--policy", policy, *machine, variables=given)
+    for form in ([], ["--json"]):
+        ended = stockade(tmp_path, "explain", str(place), "ask", "--policy", policy, *form, variables=given)
         assert ended.code == 0
         assert "SHOP_REGION" in ended.out
         assert "of-the-shop" not in ended.out + ended.err
@@ -148,3 +152,106 @@ def test_the_pool_that_calls_share_is_told(tmp_path: Path) -> None:
             {"jails": 2, "total": 16, "ready": 4, "queued": 64, "idle_ms": 5000, "memory_bytes": 512 << 20},
         )
     assert "    pool:\n      jails: 2\n" in stockade(tmp_path, *call).out
+
+
+ASKS = """
+from engine import tool
+
+@tool(effect="read", network=["prices.example.com:443", "orders.example.com:80"])
+def ask() -> None:
+    'x'
+
+@tool(effect="read")
+def stay() -> None:
+    'x'
+
+@tool(effect="read", network=["240.0.0.1:443"])
+def far() -> None:
+    'x'
+"""
+CANARY = "canary-8d2f60b71c4e95a3"
+
+
+def _scoped(tmp_path: Path) -> tuple[str, str]:
+    """A source that asks for places, and the policy that grants them."""
+    attach = 'attach = [{ secret = "orders_key", header = "Authorization", form = "Bearer {}" }]'
+    policy = scoped.policy(
+        tmp_path,
+        scoped.Rule("prices.example.com:443", private=()),
+        scoped.Rule("orders.example.com:80", "upgrade", more=attach),
+        scoped.Rule("240.0.0.1:443", private=()),
+        scoped.Rule("never-asked.example.com:443", private=()),
+        bounds={"total": 32},
+        head={"on_secret": "refuse"},
+        secrets={"orders_key": "env:SHOP_ORDERS"},
+    )
+    place = tmp_path / "asks.py"
+    place.write_text(ASKS, encoding="utf-8")
+    return str(place), str(policy)
+
+
+def test_a_scoped_network_is_told(tmp_path: Path) -> None:
+    """The places of that tool alone, how each is carried, the secret's id; in the plan each listener and where it leads."""
+    source, policy = _scoped(tmp_path)
+    call = ("explain", source, "ask", "--policy", policy, "--worker", "native")
+    ended = stockade(tmp_path, *call, "--json", variables={"SHOP_ORDERS": CANARY})
+    told, plan = (_steps(ended)[name]["facts"] for name in ("policy", "plan"))
+    assert (ended.code, told["on_secret"], told["secrets"]) == (0, "refuse", ["orders_key"])
+    assert told["network"] == {
+        "profile": "servers",
+        "places": {
+            "orders.example.com:80": {
+                "transport": "upgrade",
+                "upstream_port": 443,
+                "attach": ["orders_key"],
+                "private": ["127.0.0.1/32"],
+            },
+            "prices.example.com:443": {"transport": "tls", "upstream_port": 443, "attach": [], "private": []},
+        },
+        "trust": "the system's",
+        "bounds": {**dataclasses.asdict(EgressBounds()), "total": 32},
+        "loosenings": ["network_private_destinations"],
+    }
+    assert plan["listeners"] == {"127.1.0.1:80": "orders.example.com:80", "127.1.0.2:443": "prices.example.com:443"}
+    assert plan["filter"] == "the scoped one"
+    text = stockade(tmp_path, *call, variables={"SHOP_ORDERS": CANARY})
+    assert "        orders.example.com:80:\n          transport: upgrade\n" in text.out
+    for said in (ended.out, ended.err, text.out, text.err):
+        assert CANARY not in said
+        assert "SHOP_ORDERS" not in said
+
+
+def test_a_tool_that_asks_for_no_place_has_none(tmp_path: Path) -> None:
+    """Under the same policy: no listener, and the filter without a network. Without running anything the profile's name is told."""
+    source, policy = _scoped(tmp_path)
+    call = ("explain", source, "stay", "--policy", policy, "--json")
+    ended = stockade(tmp_path, *call, variables={"SHOP_ORDERS": CANARY})
+    told, plan = (_steps(ended)[name]["facts"] for name in ("policy", "plan"))
+    assert (ended.code, told["network"]) == (0, {"profile": "servers"})
+    assert (plan["listeners"], plan["filter"]) == ({}, "without a network")
+    static = stockade(tmp_path, *call, "--static", variables={"SHOP_ORDERS": CANARY})
+    facts = _steps(static)["policy"]["facts"]
+    assert (facts["network"], facts["on_secret"], facts["secrets"]) == ({"profile": "servers"}, "refuse", ["orders_key"])
+    assert CANARY not in static.out + static.err
+
+
+def test_a_network_that_cannot_be_held_is_told_at_the_plan(tmp_path: Path) -> None:
+    """Why, and the code; the scope itself is told at the step before."""
+    source, policy = _scoped(tmp_path)
+    ended = stockade(tmp_path, "explain", source, "far", "--policy", policy, "--json", variables={"SHOP_ORDERS": CANARY})
+    assert (ended.code, ended.document["reason"]) == (5, "refused.network_scoped")
+    assert ended.document["lines"] == ["1 of the places are addresses that a loopback device cannot have: IPv6, or no host's"]
+    assert _states(ended) == ["ok", "ok", "ok", "ok", "ok", "ok", "refused"]
+    assert list(_steps(ended)["policy"]["facts"]["network"]["places"]) == ["240.0.0.1:443"]
+
+
+def test_the_other_kind_of_worker_has_the_engine_for_its_way_out(tmp_path: Path) -> None:
+    """No listener in its jail: the same places by ``engine.http``."""
+    kinds.require_image()
+    source, policy = _scoped(tmp_path)
+    Path(source).write_text(ASKS.replace("import tool", "import http, tool"), encoding="utf-8")
+    given = {"SHOP_ORDERS": CANARY, "XDG_CACHE_HOME": str(machine.IMAGE_DIR.parent)}
+    ended = stockade(tmp_path, "explain", source, "ask", "--policy", policy, "--worker", "wasm", "--json", variables=given)
+    plan = _steps(ended)["plan"]["facts"]
+    assert (ended.code, plan["listeners"]) == (0, {"engine.http": "orders.example.com:80, prices.example.com:443"}), ended
+    assert plan["filter"] == "without a network"

@@ -29,16 +29,21 @@ T = TypeVar("T")
 
 
 class Said:
-    """A resolver: what a test put into ``answers``, for names as the engine asks for them; ``asked`` are these."""
+    """A resolver: what a test put into ``answers``, for names as the engine asks for them; ``asked`` are these.
+
+    ``rounds`` come before, for any name: one for each question.
+    """
 
     def __init__(self, **answers: Sequence[str]) -> None:
         self.answers: dict[str, Sequence[str]] = dict(answers)
+        self.rounds: list[Sequence[str]] = []
         self.asked: list[str] = []
 
     async def addresses(self, host: str) -> Sequence[str]:
         """The answers for that name."""
         self.asked.append(host)
-        if not (found := self.answers.get(host)):
+        found = self.rounds.pop(0) if self.rounds else self.answers.get(host)
+        if not found:
             raise NoAddress
         return found
 

@@ -260,6 +260,8 @@ class Server:
                         self._changed.notify_all()
             case "/redirect":
                 self._send(made, connection, "302 Found", [f"Location: {query['to']}"], b"")
+            case "/around":
+                self._send(made, connection, "302 Found", ["Location: /around"], b"")
             case "/silent":
                 made.recv(1)  # until the other side ends it
             case "/half":
