@@ -126,7 +126,13 @@ REASONS = _rows(
         "name hosts: a network without bounds is not granted to anybody",
         "cave_sandbox_network_egress_unbounded",
     ),
-    ("refused.network_scoped", 5, _H, "this worker kind cannot hold a scoped network here", "cave_sandbox_scoped_egress_unavailable"),
+    (
+        "refused.network_scoped",
+        5,
+        _H,
+        "give the host what the line names (`stockade doctor` tries it), or ask for places that can be held",
+        "cave_sandbox_scoped_egress_unavailable",
+    ),
     (
         "refused.credential_not_listed",
         3,

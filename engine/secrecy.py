@@ -14,7 +14,7 @@ from engine.egress import vault
 from engine.egress.resolver import Resolver
 from engine.egress.traffic import Traffic
 from engine.egress.way import Way
-from engine.errors import EngineBug
+from engine.errors import EngineBug, PolicyError
 from engine.leaving import Leaving
 from engine.outward import Outward
 from engine.policy.model import OnSecret, Policy
@@ -29,6 +29,7 @@ class Secrecy:
     def __init__(self, policies: Path, resolver: Resolver) -> None:
         self._shapes, self._resolver = load_shapes(policies), resolver
         self._vault = vault.of_this_process()
+        self._ways: dict[tuple[str | None, str | None], Way] = {}  # by whom they trust: reading all of a system's certificates takes long
         self.watch = Watch({}, self._shapes)
 
     async def hold(self, policy: Policy) -> None:
@@ -54,8 +55,17 @@ class Secrecy:
         scope = resolved.scope
         if scope is None:
             raise EngineBug("engine_failed.bug", "a call without a scope asked for its network")
-        way = Way(resolver=self._resolver, secret=self._vault.secret, trust=scope.trust)
-        return Outward(scope=scope, way=way, traffic=Traffic(scope.bounds), longest=resolved.limits.result_bytes)
+        trusted = (scope.trust, scope.trust_digest)
+        if trusted not in self._ways:
+            self._ways[trusted] = Way(resolver=self._resolver, secret=self._secret, trust=scope.trust)
+        return Outward(scope=scope, way=self._ways[trusted], traffic=Traffic(scope.bounds), longest=resolved.limits.result_bytes)
+
+    def _secret(self, name: str) -> str:
+        """As a ``Way`` wants it. Raises LookupError for one that nobody holds."""
+        try:
+            return self._vault.secret(name)
+        except PolicyError:
+            raise LookupError from None
 
     def _renew(self) -> None:
         held = self._vault.held()

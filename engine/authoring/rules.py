@@ -155,14 +155,15 @@ def _network(value: Any) -> str | None:
 
 
 def _destination(value: Any) -> str | None:
-    remedy = "must be host:port with a lower-case ASCII host, such as api.example.com:443 or *.example.com:443"
+    remedy = "must be host:port with one lower-case ASCII host, such as api.example.com:443: wildcards stand in a profile alone"
     if type(value) is not str or not value.isascii() or len(value) > 260:
         return remedy
     host, _, port = value.rpartition(":")
     if not (port.isdigit() and port[0] != "0" and int(port) <= 65535):
         return remedy
-    labels = host.removeprefix("*.").split(".")
-    return None if host == host.lower() and all(_label(label) for label in labels) else remedy
+    if host.startswith("[") and host.endswith("]"):
+        return None if set(host[1:-1]) <= set("0123456789abcdef:") else remedy  # the engine knows which of them are addresses
+    return None if host == host.lower() and all(_label(label) for label in host.split(".")) else remedy
 
 
 def _label(label: str) -> bool:

@@ -76,7 +76,10 @@ async def run(printer: Printer, source: str, tool: str, arguments: dict[str, Any
         async with engine.stream(tool, arguments, timeout_ms=wanted.timeout_ms, tenant=wanted.tenant) as outputs:
             async for output in outputs:
                 if isinstance(output, Outcome):
-                    return Answer.of_outcome(output, await output.concluded())
+                    receipt = await output.concluded()
+                    for kind, times in receipt.get("egress", {}).get("egress_denied", {}).items():
+                        printer.event("egress_denied", {"kind": kind, "times": times}, f"{kind} {times}")
+                    return Answer.of_outcome(output, receipt)
                 _show(printer.item if live else printer.event, output)
     raise error_for("engine_failed.bug", "the call ended without an outcome")
 

@@ -180,10 +180,10 @@ class Server:
     def _accept(self, listener: socket.socket) -> None:
         while not self._closing:
             try:
-                made, _ = listener.accept()
+                made, peer = listener.accept()
             except OSError:
                 return
-            connection = Connection(made.getsockname()[0], made.getpeername()[:2])
+            connection = Connection(made.getsockname()[0], peer[:2])  # one that was reset meanwhile has no peer any more
             thread = threading.Thread(target=self._connection, args=(made, connection), daemon=True)
             with self._changed:
                 if self.living >= _CONNECTIONS or self._closing:
@@ -196,10 +196,10 @@ class Server:
             thread.start()
 
     def _connection(self, made: socket.socket, connection: Connection) -> None:
-        made.settimeout(_SECONDS)
-        made.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._now.connection, ended, raw = connection, "ended here", made
         try:
+            made.settimeout(_SECONDS)
+            made.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             connection.reached = bool(made.recv(1, socket.MSG_PEEK))
             if self._context is not None:
                 made = self._context.wrap_socket(made, server_side=True, do_handshake_on_connect=False)

@@ -89,9 +89,9 @@ def test_fields_refuse_with_the_remedy(said: dict[str, Any], line: str) -> None:
     assert (len(lines), lines[0].startswith(line)) == (1, True), lines
 
 
-@pytest.mark.parametrize("place", ["api.example.com:443", "*.example.com:8443", "localhost:1", "10.0.0.1:65535", "xn--mnchen-3ya.de:443"])
+@pytest.mark.parametrize("place", ["api.example.com:443", "[2001:db8::1]:8443", "localhost:1", "10.0.0.1:65535", "xn--mnchen-3ya.de:443"])
 def test_destinations_are_host_and_port(place: str) -> None:
-    """Control: letters, digits, inner hyphens, a leading wildcard, any port."""
+    """Control: letters, digits, inner hyphens, an address, any port."""
     assert tool(effect="read", network=[place])(plain).declaration["network"] == [place]
 
 
@@ -109,7 +109,9 @@ def test_destinations_are_host_and_port(place: str) -> None:
         "a..b:1",
         "a.*.b:1",
         "*:1",
-        "[::1]:1",
+        "[::g]:1",
+        "[::1%eth0]:1",
+        "*.example.com:443",
         "a\n:1",
         "ä.de:1",
         "http://a:1",
