@@ -28,7 +28,7 @@ demo: $(RUN)
 test: $(DEV) image-of-tests
 ifeq ($(ARGS),)
 	@{ $(BIN)/python -m tests.nobody; again=$$?; \
-	  $(BIN)/python -m pytest -q tests/unit tests/house tests/agreement tests/fuzz tests/wasm || again=1; exit $$again; } >$(VENV)/beside.log 2>&1 & beside=$$!; \
+	  $(BIN)/python -m pytest -q tests/unit tests/house tests/agreement tests/fuzz tests/wasm tests/egress tests/network || again=1; exit $$again; } >$(VENV)/beside.log 2>&1 & beside=$$!; \
 	$(BIN)/python -m pytest tests/contract tests/security tests/e2e; status=$$?; \
 	wait $$beside || status=1; echo "---- beside it, as nobody and without engines:"; cat $(VENV)/beside.log; exit $$status
 else

@@ -127,6 +127,8 @@ class Conclusion:
                     healthy = True
                 elif spare.child is not None:
                     self.end = self.end or spare.end or await reaper.reap(seat.jail, spare.child)
+                    if self.outward is not None:
+                        self.outward.forget(seat.jail)
                     if spare.pump is not None and (late := spare.pump.drain()):
                         self._violations.append(late)
                     spare.child.close()

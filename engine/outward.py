@@ -3,9 +3,10 @@
 Its job: open the way out when the call's request is about to be sent, answer its requests for ``engine.http``, close all with the call.
 Not its job: carrying and judging connections (``engine/egress``), where a tool may connect (``policy/network.py``).
 Laws:
-1. What connected before the call's request was sent is reset: an import has no network (tests/network/test_attempts.py).
-2. Nothing is carried once the call has its answer, or has ended otherwise (tests/network/test_attempts.py).
-3. A call that is denied too often ends (tests/network/test_attempts.py).
+1. What connected before the call's request was sent is reset: an import has no network (tests/network/test_lifetimes.py).
+2. Nothing is carried once the call has its answer, or has ended otherwise (tests/network/test_lifetimes.py).
+3. A call that is denied too often ends (tests/network/test_lifetimes.py).
+4. What a call's child left waiting when it ended is on no other call's books (tests/network/test_lifetimes.py).
 """
 
 import dataclasses
@@ -56,6 +57,10 @@ class Outward:
             await relay.serve(doors, self.way, self.traffic)
         except Exceeded as excess:
             end(excess.line)
+
+    def forget(self, jail: Jail) -> None:
+        """Reset what the child left waiting; once it is gone, and before the next one is made."""
+        relay.reset_waiting(jail.listeners, None)
 
     async def answer(self, arguments: dict[str, Any]) -> tuple[bool, Any]:
         """The answer to a request for ``engine.http``. Raises Exceeded when the call must end."""

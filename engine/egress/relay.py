@@ -28,8 +28,8 @@ _FULL = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
 _FULL_S = 0.05  # until a descriptor may have become free
 
 
-def reset_waiting(listeners: Sequence[socket.socket], traffic: Traffic) -> None:
-    """Reset what waits at the listeners, counted as early; ``serve`` ends the call if it was too much."""
+def reset_waiting(listeners: Sequence[socket.socket], traffic: Traffic | None) -> None:
+    """Reset what waits at the listeners, counted as early where somebody counts; ``serve`` ends the call if it was too much."""
     for listener in listeners:
         for _ in range(_AT_MOST):
             try:
@@ -37,11 +37,12 @@ def reset_waiting(listeners: Sequence[socket.socket], traffic: Traffic) -> None:
             except BlockingIOError:
                 break
             except OSError as error:
-                if error.errno in _FULL:  # it stays in the queue, and is the call's
+                if error.errno in _FULL or listener.fileno() < 0:  # it stays in the queue, and is the call's; or its jail was ended
                     break
                 continue
             reset(accepted)
-            traffic.note("early")
+            if traffic is not None:
+                traffic.note("early")
 
 
 async def serve(doors: Sequence[tuple[socket.socket, Destination]], way: Way, traffic: Traffic) -> None:
