@@ -23,8 +23,8 @@ from tests import machine
 PROJECT = Path(__file__).resolve().parents[1]
 # of the contract what depends on who runs it; the rest is judgement and books, or has no process that knows its user
 _CONTRACT = """
-    cancelling checker concluding deadlines endings first freshness jails kept_warm large launcher modes parser receipts refusals scoped_pool
-    snapshot unbound warm wasm_jails
+    cancelling checker concluding deadlines endings first freshness jails kept_warm large launcher modes parser receipts refusals
+    scoped_pool snapshot unbound warm wasm_jails
 """
 TREES = (
     *(f"tests/contract/test_{part}.py" for part in _CONTRACT.split()),
