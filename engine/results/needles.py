@@ -16,8 +16,8 @@ from typing import NoReturn
 
 from ahocorasick_rs import BytesAhoCorasick, Implementation, MatchKind
 
+from engine.encodings import forms
 from engine.policy.shapes import ValueShapes
-from engine.results.encodings import forms
 
 PIECE_BYTES = 256 << 10  # about a millisecond
 _HEAD = 24  # bytes of a spelling that the automaton knows; the rest is compared where it names a place

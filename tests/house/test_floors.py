@@ -15,7 +15,7 @@ from tests.house.reading import PROJECT, Import, Source, imports, sources, withi
 FLOORS: tuple[tuple[str, ...], ...] = (
     ("errors.py", "outcome.py", "limits.py", "places.py", "events.py"),
     ("authoring/",),  # the guest carries these and errors.py, nothing else
-    ("declaration.py", "checking.py", "matching.py", "misfits.py", "spelling.py"),
+    ("declaration.py", "checking.py", "matching.py", "misfits.py", "spelling.py", "encodings.py"),
     ("policy/",),
     ("staging/",),
     ("wire/",),

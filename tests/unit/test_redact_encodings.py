@@ -5,7 +5,7 @@ import secrets
 
 import pytest
 
-from engine.results.encodings import LONGEST_FORM, PIECE, SHORTEST_FORM, forms
+from engine.encodings import LONGEST_FORM, PIECE, SHORTEST_FORM, forms
 
 CANARY = secrets.token_hex(12)
 
