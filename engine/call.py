@@ -23,11 +23,10 @@ from engine import errors, spelling
 from engine.concluding import Conclusion
 from engine.egress.traffic import Exceeded
 from engine.events import LogRecord, PartialResult, Progress, ToolEvent, ToolOutput
-from engine.leaving import Withheld
+from engine.leaving import Seen, Unseen, Withheld
 from engine.outcome import Outcome, error_for
-from engine.outward import HTTP, unreachable
+from engine.outward import HTTP
 from engine.preparing import LoadedTool, Preparation, Prepared
-from engine.results.redact import Hit
 from engine.secrecy import Secrecy
 from engine.supervision import deadline, reaper
 from engine.supervision.finishing import finish
@@ -85,7 +84,7 @@ class Call:
         self._preparation, self._pool, self._host_calls = preparation, pool, host_calls
         self._conclusion, self._settlement, self._values = conclusion, conclusion.settlement, values
         self._secrecy, self._leaving = secrecy, conclusion.leaving
-        self._shutdown = False
+        self._shutdown = self._innocent = False  # the second: its arguments hold no secret
         self._scope: trio.CancelScope | None = None  # around all that it waits for
 
     def shut_down(self) -> None:
@@ -131,7 +130,9 @@ class Call:
             self._settlement.settle("cancelled.shutdown", "the engine was closed while the call ran")
             return
         wall_ms = prepared.resolved.limits.wall_ms
-        if seat is None and not self._pool.making(prepared.recipe, depth=self._request.depth, tenant=self._request.tenant):
+        if not self._innocent:
+            self._settlement.settle("limit_exceeded.wall", f"the arguments were not looked through within {wall_ms} ms")
+        elif seat is None and not self._pool.making(prepared.recipe, depth=self._request.depth, tenant=self._request.tenant):
             self._settlement.settle("refused.busy", f"no worker became free within {wall_ms} ms")
         elif spare is None or not spare.ready.is_set():
             late = f"the worker was still starting after {wall_ms} ms: give the call more time, or have one wait for it with engine.warm"
@@ -144,15 +145,16 @@ class Call:
         conclusion, request = self._conclusion, self._request
         conclusion.require()
         arguments = self._tool.checked_arguments(request.arguments, nested=request.depth > 0)
-        if held := self._leaving.arguments(arguments.data):
-            raise error_for("refused.secret_in", f"the arguments hold the secret {', '.join(held)}")
         prepared = conclusion.prepared = self._preparation.prepare(self._tool, request)
-        if prepared.resolved.scope is not None:
-            conclusion.outward = self._secrecy.outward(prepared.resolved)
         return arguments, prepared
 
     async def _steps(self, arguments: messages.Packed, prepared: Prepared, emit: Emit) -> None:
         request, pool = self._request, prepared.resolved.pool
+        if held := await self._leaving.arguments(arguments.data):
+            raise error_for("refused.secret_in", f"the arguments hold the secret {', '.join(held)}")
+        if prepared.resolved.scope is not None:
+            self._conclusion.outward = self._secrecy.outward(prepared.resolved)
+        self._innocent = True
         seat = await self._pool.lease(prepared.recipe, pool, depth=request.depth, tenant=request.tenant)
         self._conclusion.seat = seat
         pump = await self._ready(seat)
@@ -205,9 +207,10 @@ class Call:
             message = await pump.next()
             if isinstance(message, Large):
                 checked = await self._checked(pump, message)
-                await self._take(pump, checked.message, emit, await self._leaving.look_long(message.payload), checked)
+                seen = await self._leaving.seen(Unseen(payload=message.payload))
+                await self._take(pump, checked.message, emit, seen, checked)
             else:
-                await self._take(pump, message, emit, pump.session.seen)
+                await self._take(pump, message, emit, await self._leaving.seen(pump.session.seen or Seen(size=0)))
 
     async def _checked(self, pump: Pump, large: Large) -> Checked:
         """A large message, checked in another process."""
@@ -219,14 +222,12 @@ class Call:
         pump.session.confirm(checked.message)
         return checked
 
-    async def _take(
-        self, pump: Pump, message: messages.FromWorker, emit: Emit, hits: tuple[Hit, ...], checked: Checked | None = None
-    ) -> None:
+    async def _take(self, pump: Pump, message: messages.FromWorker, emit: Emit, seen: Seen, checked: Checked | None = None) -> None:
         """Act on one message of the worker. Raises Withheld for what may not be seen."""
         leaving = self._leaving
         match message:
             case messages.Result(value=value):
-                await self._judge_result(value, checked, hits)
+                await self._judge_result(value, checked, seen)
             case messages.Failure(kind="import" | "declaration"):
                 # security: these say that the tool never ran; once it runs, it could pass off what it did as not done
                 self._settlement.settle("violation.protocol", f"the worker sent a Failure of kind {message.kind} in a call")
@@ -237,20 +238,18 @@ class Call:
                 await pump.send(messages.HostReply(number=number, ok=ok, value=value))
             case messages.Partial(value=value):
                 lines = self._tool.partial_problems(value) if checked is None else self._tool.undeclared_partial() + checked.lines
-                if not lines and (kept := leaving.item("partial", value, hits)) is not value:
-                    value, lines = kept, self._tool.partial_problems(kept)  # a mark may not be what the schema wants
                 if lines:
                     self._settlement.settle("tool_error.partial_schema", *lines)
                 else:
-                    await emit(PartialResult(value=value))
+                    await emit(PartialResult(value=await leaving.item("partial", value, seen, self._tool.partial_problems)))
             case messages.Progress():
-                said = leaving.words("progress", message.message, hits)
-                await emit(Progress(done=message.done, total=message.total, message=errors.one_line(said)))
+                said, done, total = await leaving.words("progress", [message.message, message.done, message.total], seen)
+                await emit(Progress(done=done, total=total, message=said))
             case messages.Event(value=value):
-                await emit(ToolEvent(value=leaving.item("event", value, hits)))
+                await emit(ToolEvent(value=await leaving.item("event", value, seen)))
             case messages.Log():
-                said, data = leaving.words("log", [message.message, message.data], hits)
-                await emit(LogRecord(level=message.level, message=errors.one_line(said), data=data))
+                said, data = await leaving.words("log", [message.message, message.data], seen)
+                await emit(LogRecord(level=message.level, message=said, data=data))
             case _:
                 self._settlement.settle("violation.protocol", f"the worker sent {type(message).__name__} in a call")
 
@@ -258,26 +257,24 @@ class Call:
         """The answer to what the tool asks of the host: another tool, or a request to a host that it was granted."""
         if message.name != HTTP:
             return await self._host_calls.answer(self._tool, self._request, message.name, message.arguments)
-        outward = self._conclusion.outward
-        return unreachable() if outward is None else await outward.answer(message.arguments)
+        conclusion = self._conclusion
+        assert conclusion.prepared is not None  # noqa: S101 - a type fact: nothing was sent before
+        # one without a network asks in vain, which is counted and bounded as any refusal is
+        outward = conclusion.outward = conclusion.outward or self._secrecy.outward(conclusion.prepared.resolved)
+        return await outward.answer(message.arguments)
 
-    async def _judge_result(self, value: Any, checked: Checked | None, hits: tuple[Hit, ...]) -> None:
-        lines = self._tool.result_problems(value) if checked is None else checked.lines
-        kept = value if lines else self._leaving.result(value, hits)
-        digest = None if checked is None else checked.digest
-        if kept is not value:  # what was found was redacted: it is another value now
-            lines = await trio.to_thread.run_sync(self._tool.result_problems, kept)
-            if lines:
-                raise Withheld(hit.id for hit in hits)
-            digest = None
-        if lines:
+    async def _judge_result(self, value: Any, checked: Checked | None, seen: Seen) -> None:
+        if lines := self._tool.result_problems(value) if checked is None else checked.lines:
             self._settlement.settle("tool_error.result_schema", *lines)
-        elif self._settlement.settle("ok.done"):
-            self._conclusion.value = kept
-            if digest is None:
-                self._conclusion.digest = spelling.digest(kept)
-            else:
-                self._conclusion.digest_later = digest
+            return
+        shown = await self._leaving.result(value, seen, self._tool.result_problems)
+        if not self._settlement.settle("ok.done"):
+            return
+        self._conclusion.value = shown.value
+        if checked is not None and shown.digest is None:
+            self._conclusion.digest_later = checked.digest
+        else:
+            self._conclusion.digest = shown.digest or spelling.digest(shown.value)
 
     async def _died(self, closed: Closed) -> None:
         conclusion = self._conclusion

@@ -37,7 +37,7 @@ class Conclusion:
     def __init__(self, tool: LoadedTool, tenant: str | None, pool: Pool, journal: Journal, leaving: Leaving) -> None:
         self._tool, self._tenant, self._pool, self._journal = tool, tenant, pool, journal
         self.leaving = leaving
-        self.settlement = Settlement(lambda line: leaving.text("error", line))
+        self.settlement = Settlement(leaving.said)
         self.outward: Outward | None = None  # its network, where it has one
         self.started = trio.current_time()
         self.prepared: Prepared | None = None
@@ -127,8 +127,6 @@ class Conclusion:
                     healthy = True
                 elif spare.child is not None:
                     self.end = self.end or spare.end or await reaper.reap(seat.jail, spare.child)
-                    if self.outward is not None:
-                        self.outward.forget(seat.jail)
                     if spare.pump is not None and (late := spare.pump.drain()):
                         self._violations.append(late)
                     spare.child.close()

@@ -5,6 +5,7 @@ Not its job: staging before it, checking and keeping the answer after it (``load
 Laws:
 1. It has no grant but layers, its own limits, and a jail that serves nothing else (tests/contract/test_loading.py).
 2. It has a receipt whatever its end (tests/contract/test_receipts.py).
+3. What is declared with a secret in it is refused, and nobody sees it (tests/contract/test_leaving_declared.py).
 """
 
 import dataclasses
@@ -29,6 +30,7 @@ from engine.wire.messages import Declarations, Describe, Failure
 from engine.worker.base import End
 
 _LINES = 20  # problems told at once
+_TEXT_CHARACTERS = 64 << 10  # of them
 
 
 @dataclasses.dataclass
@@ -54,6 +56,7 @@ async def describe(
     try:
         with trio.move_on_after(limits.wall_ms / 1000):
             await _talk(seat, found)
+            await _require_innocent(found, leaving)
     except trio.Cancelled:
         found.verdict = ("cancelled.caller", "the caller gave up")
         raise
@@ -62,10 +65,13 @@ async def describe(
             await _leave(seat, found)
             await pool.give_back(seat, healthy=False)
         code, line = found.verdict
-        found.verdict, found.stderr = (code, leaving.text("error", line)), leaving.text("stderr", found.stderr)
+        # a declaration's line is one for each problem: each is looked through as it will be shown, and all of them as they came
+        parts = leaving.text("error", line[:_TEXT_CHARACTERS]).splitlines()[:_LINES]
+        found.verdict = code, "\n".join(map(leaving.said, parts))
+        found.stderr = leaving.text("stderr", found.stderr)
         made = _receipt(staged, prepared, found, enforced, (trio.current_time() - started) * 1000, journal, leaving)
     if found.told is None:
-        raise _refusal(found)
+        raise _refusal(found, leaving)
     return found.told, made
 
 
@@ -82,6 +88,17 @@ async def _talk(seat: Seat, found: Described) -> None:
     if found.verdict[0] == "crashed.silent":
         found.end = await reap(seat.jail, spare.child, leave_seconds=LEAVE_SECONDS)
         found.verdict = await why_closed(seat.jail, found.end, None, seat.recipe.cpu_s)
+
+
+async def _require_innocent(found: Described, leaving: Leaving) -> None:
+    """Nobody sees what is declared with a secret in it: a description, a default, a name."""
+    if (told := found.told) is None:
+        return
+    found.told = None  # until it is looked through
+    if lines := await leaving.declared(told):
+        found.verdict = ("refused.secret_source", "\n".join(lines))
+    else:
+        found.told = told
 
 
 async def _answer(pump: Pump) -> tuple[list[Any] | None, tuple[str, str]]:
@@ -150,10 +167,10 @@ def _receipt(
     return read(made)
 
 
-def _refusal(found: Described) -> EngineError:
+def _refusal(found: Described, leaving: Leaving) -> EngineError:
     """The error of a describing that failed, with the last lines that the source wrote."""
     code, line = found.verdict
-    if code == "refused.declaration":
-        return error_for(code, *line.removeprefix("DeclarationError: ").splitlines()[:_LINES])
+    if code in ("refused.declaration", "refused.secret_source"):
+        return error_for(code, *line.removeprefix("DeclarationError: ").splitlines())
     trace = [said for said in found.stderr.strip().splitlines() if said.strip(" ^~")][-4:-1]
-    return error_for(code, line, *(trace if code == "tool_error.import" else ()))
+    return error_for(code, line, *(map(leaving.said, trace) if code == "tool_error.import" else ()))

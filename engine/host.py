@@ -169,10 +169,21 @@ class Engine:
         request = Request(arguments={}, tenant=tenant, approved=True)
         every = [self._preparation.prepare(self.loaded(name, namespace=namespace), request) for name in names]
         for prepared in {prepared.recipe.key: prepared for prepared in every}.values():  # tools of one source may share a worker
-            await self._pool.warm(prepared.recipe, prepared.resolved.pool, jails=jails, tenant=tenant)
+            await self._warm(prepared, jails, tenant)
 
+    async def _warm(self, prepared: Prepared, jails: int, tenant: str | None) -> None:
+        try:
+            return await self._pool.warm(prepared.recipe, prepared.resolved.pool, jails=jails, tenant=tenant)
+        except EngineError as error:
+            leaving = self._secrecy.leaving(prepared.resolved.on_secret)
+            told = error_for(error.code, *(leaving.text("error", line) for line in error.lines))
+        raise told  # security: a child's words may hold the credential that it has; here, where what came is no context of it
+
+    @trio.lowlevel.enable_ki_protection  # the values and what is looked for are renewed together
     async def reload_secrets(self) -> None:
-        """Read every secret of every policy again; calls from now on get the new values, and old ones stay watched for.
+        """Read every secret of every policy again, and the variables of granted families: calls from now on get the new values.
+
+        Old ones stay watched for. A family whose variables have no value any more refuses calls (``refused.credential_missing``).
 
         Raises PolicyError ``refused.secret``, and then all values are as they were.
         """

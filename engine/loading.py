@@ -10,10 +10,11 @@ Laws:
 4. A source that brings a secret along is refused before anything of it runs (tests/security/test_secret_sources.py).
 """
 
+import contextlib
 import dataclasses
 import functools
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +28,7 @@ from engine.images.image import Image
 from engine.images.publishing import Source
 from engine.jail.plan import Places
 from engine.launchers import Launchers
+from engine.leaving import Leaving
 from engine.outcome import error_for
 from engine.policy.load import describe_policy, load_preload
 from engine.policy.model import Kind, Policy
@@ -128,7 +130,8 @@ class Loading:
         await self._secrecy.hold(policy)
         async with open_parser(launcher, self._places) as parse:
             standard = launcher.facts.standard_modules
-            closed = await graph.close_graph(source, parse, trio.to_thread.run_sync, standard=standard, reserved=GUEST_NAMES)
+            with _cleaned(self._secrecy.leaving(policy.on_secret)):
+                closed = await graph.close_graph(source, parse, trio.to_thread.run_sync, standard=standard, reserved=GUEST_NAMES)
         await self._require_innocent(closed, policy)
         found = self._layers(closed.layers, policy)
         compiled = {path: made for path, made in parse.code.items() if path in closed.files}
@@ -196,16 +199,21 @@ class Loading:
 
     async def _declared(self, staged: Loaded, pool: Pool) -> tuple[tuple[Declaration, ...], Mapping[str, Any]]:
         """What the source declares, and the receipt of its describing."""
+        leaving = self._secrecy.leaving(staged.policy.on_secret)
         key = canonical.digest([staged.bundle.digest, [layer.digest for layer in staged.layers], staged.image])
         if key not in self._described:
             names = [layer.name for layer in staged.layers]
             resolved = resolve_describe(self._describe, staged.policy, names, Tightening())
             prepared = self._preparation.prepared(resolved, staged, tenant=None, describing=True)
-            told, made = await describe(staged, prepared, pool, self._journal, self._secrecy.leaving(staged.policy.on_secret))
+            told, made = await describe(staged, prepared, pool, self._journal, leaving)
             if len(self._described) >= _DESCRIBED:
                 del self._described[next(iter(self._described))]
             # in a thread: a hundred schemas full of patterns take seconds to compile
-            self._described[key] = (await trio.to_thread.run_sync(check_all, told), made)
+            with _cleaned(leaving):
+                self._described[key] = (await trio.to_thread.run_sync(check_all, told), made)
+        # security: what was no secret when it was described may be held as one by now
+        elif lines := await leaving.declared([made.data for made in self._described[key][0]]):
+            raise error_for("refused.secret_source", *lines)
         return self._described[key]
 
     def _layers(self, names: Sequence[str], policy: Policy) -> tuple[layers.Layer, ...]:
@@ -213,6 +221,17 @@ class Loading:
         if refused:
             raise error_for("refused.not_granted", *(f"layer {name} is not granted by policy {policy.name}" for name in refused))
         return tuple(layers.find(name, self._stores.layers) for name in names)
+
+
+@contextlib.contextmanager
+def _cleaned(leaving: Leaving) -> Iterator[None]:
+    """Errors of what is within repeat what stands in a source; none of them repeats a secret."""
+    try:
+        yield
+    except EngineError as error:
+        if (lines := tuple(map(leaving.said, error.lines))) == error.lines:
+            raise
+        raise error_for(error.code, *lines) from None
 
 
 def source_of(made: bundle.Bundle, held: Sequence[layers.Layer]) -> Source:

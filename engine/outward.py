@@ -3,10 +3,11 @@
 Its job: open the way out when the call's request is about to be sent, answer its requests for ``engine.http``, close all with the call.
 Not its job: carrying and judging connections (``engine/egress``), where a tool may connect (``policy/network.py``).
 Laws:
-1. What connected before the call's request was sent is reset: an import has no network (tests/network/test_lifetimes.py).
+1. Before the call's request is sent whoever connects is refused: an import has no network (tests/network/test_lifetimes.py).
 2. Nothing is carried once the call has its answer, or has ended otherwise (tests/network/test_lifetimes.py).
 3. A call that is denied too often ends (tests/network/test_lifetimes.py).
-4. What a call's child left waiting when it ended is on no other call's books (tests/network/test_lifetimes.py).
+4. What a call left waiting when it ended is on no other call's books (tests/network/test_lifetimes.py).
+5. There is no call whose certificates are others than those its policy was read with (tests/network/test_lifetimes.py).
 """
 
 import dataclasses
@@ -17,6 +18,7 @@ from typing import Any
 import trio
 
 from engine.egress import client, relay
+from engine.egress.link import plainly
 from engine.egress.traffic import Exceeded, Traffic
 from engine.egress.way import Way
 from engine.policy.network import Scope
@@ -34,22 +36,24 @@ class Outward:
     traffic: Traffic
     longest: int  # bytes of an answer's body that the tool is handed in one piece
 
+    def __post_init__(self) -> None:
+        """Raises PolicyError ``refused.policy`` when the certificates to trust are no longer the policy's."""
+        self.way.check()
+
     @asynccontextmanager
     async def opened(self, jail: Jail, end: Callable[[str], None]) -> AsyncIterator[None]:
-        """The way out, until the block is left. ``end`` is told the line when a bound says that the call must end."""
-        relay.reset_waiting(jail.listeners, self.traffic)
+        """The way out, until the block is left. Raises HostError when it cannot be opened.
+
+        ``end`` is told the line when a bound says that the call must end.
+        """
         doors = list(zip(jail.listeners, self.scope.destinations, strict=bool(jail.listeners)))
-        caught: BaseException | None = None
-        async with trio.open_nursery() as nursery:
-            if doors:
-                nursery.start_soon(self._serve, doors, end)
-            try:
+        async with plainly() as nursery:
+            # inside: nobody can connect any more when the connections are reset
+            with relay.opened([listener for listener, _ in doors], jail.kill):
+                if doors:
+                    nursery.start_soon(self._serve, doors, end)
                 yield
-            except BaseException as error:
-                caught = error  # raised below, where no nursery wraps it in a group
             nursery.cancel_scope.cancel()
-        if caught is not None:
-            raise caught
 
     @trio.lowlevel.enable_ki_protection  # an interrupt is for the program's own task
     async def _serve(self, doors: list[Any], end: Callable[[str], None]) -> None:
@@ -57,10 +61,6 @@ class Outward:
             await relay.serve(doors, self.way, self.traffic)
         except Exceeded as excess:
             end(excess.line)
-
-    def forget(self, jail: Jail) -> None:
-        """Reset what the child left waiting; once it is gone, and before the next one is made."""
-        relay.reset_waiting(jail.listeners, None)
 
     async def answer(self, arguments: dict[str, Any]) -> tuple[bool, Any]:
         """The answer to a request for ``engine.http``. Raises Exceeded when the call must end."""
@@ -70,8 +70,3 @@ class Outward:
         """For the receipt: what was carried, and what was denied, by kind."""
         facts = self.traffic.facts()
         return {**{name: facts[name] for name in ("connections", "in_bytes", "out_bytes")}, "egress_denied": facts["denied"]}
-
-
-def unreachable() -> tuple[bool, Any]:
-    """The answer to the same in a call that has no network."""
-    return False, "the tool was not granted any destination"

@@ -5,6 +5,7 @@ Not its job: the call (``call.py``), how a source became a loaded one (``loading
 Laws:
 1. No process is started here (tests/contract/test_refusals.py).
 2. Calls share a worker only when its recipe's key is the same, down to secrets and tenant (tests/contract/test_pool.py).
+3. A traceback with the variables of its frames shows no value of a credential (tests/contract/test_vault_engine.py).
 """
 
 import dataclasses
@@ -190,12 +191,11 @@ class Preparation:
     def prepared(self, resolved: Resolved, loaded: Loaded, *, tenant: str | None, describing: bool = False) -> Prepared:
         """The same from a policy that is resolved already."""
         environment = self.environment(resolved, loaded.kind)
-        variables = environment.variables
         layers = tuple(layer for layer in loaded.layers if layer.name in resolved.layers)
         # it holds every layer of the source, whatever a tool asks for; and describing shows what the base makes of the source
         published = loaded.published if layers == loaded.layers and not describing else None
         image = published or loaded.image
-        key = _key(loaded, layers, image, resolved, variables, tenant, describing)
+        key = _key(loaded, layers, image, resolved, environment, tenant, describing)
         plan = self._plan(key, resolved, loaded)
         limits = resolved.limits
         init = Init(
@@ -205,7 +205,7 @@ class Preparation:
             layers=list(plan.layers),
             tool=None,
             declaration=None if describing else loaded.declarations,
-            environment=dict(variables),
+            environment=dict(environment.variables),
             bounds={"result_bytes": limits.result_bytes, "calls": calls_of(resolved.freshness)},
         )
         recipe = Recipe(
@@ -241,9 +241,10 @@ class Preparation:
 
     def environment(self, resolved: Resolved, kind: Kind) -> environ.Environ:
         """The variables of a worker of that kind. Raises PolicyError ``refused.credential_*``."""
-        secrets = self._variables(resolved.families, resolved.credentials)
         # a WebAssembly worker has no connections of its own, and no file to find certificates in
-        return environ.build(resolved, secrets, certificates=resolved.scope is not None and kind is not Kind.WASM)
+        certificates = resolved.scope is not None and kind is not Kind.WASM
+        # security: no frame of ours holds bare values by a name, else a traceback with its variables shows them
+        return environ.build(resolved, self._variables(resolved.families, resolved.credentials), certificates=certificates)
 
     def _plan(self, key: str, resolved: Resolved, loaded: Loaded) -> plans.Plan:
         made = self._plans.get(key)
@@ -288,13 +289,13 @@ def _key(
     layers: Sequence[Layer],
     image: str,
     resolved: Resolved,
-    variables: Mapping[str, str],
+    environment: environ.Environ,
     tenant: str | None,
     describing: bool,
 ) -> str:
     """Names everything that calls must agree on to share a worker. Secret values go in as a hash, and only here."""
     # security: a rotated secret must not be served by a worker that holds the old one
-    secret = hashlib.sha256(canonical.canonical(dict(variables))).hexdigest()
+    secret = hashlib.sha256(canonical.canonical(dict(environment.variables))).hexdigest()
     named = [
         loaded.bundle.digest,
         loaded.inode,

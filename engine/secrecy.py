@@ -10,17 +10,22 @@ Laws:
 from collections.abc import Mapping
 from pathlib import Path
 
+import trio
+
 from engine.egress import vault
 from engine.egress.resolver import Resolver
 from engine.egress.traffic import Traffic
 from engine.egress.way import Way
-from engine.errors import EngineBug, PolicyError
+from engine.errors import PolicyError
 from engine.leaving import Leaving
 from engine.outward import Outward
 from engine.policy.model import OnSecret, Policy
+from engine.policy.network import EgressBounds, Scope
 from engine.policy.resolve import Resolved
 from engine.policy.shapes import load_shapes
 from engine.results.redact import Watch
+
+_NOWHERE = Scope(profile="none", destinations=(), bounds=EgressBounds())
 
 
 class Secrecy:
@@ -30,13 +35,16 @@ class Secrecy:
         self._shapes, self._resolver = load_shapes(policies), resolver
         self._vault = vault.of_this_process()
         self._ways: dict[tuple[str | None, str | None], Way] = {}  # by whom they trust: reading all of a system's certificates takes long
-        self.watch = Watch({}, self._shapes)
+        self._watched: dict[str, str] = {}
+        self.watch = Watch(self._watched, self._shapes)
 
+    @trio.lowlevel.enable_ki_protection  # an interrupt comes while it waits, never between a value that is held and the watch for it
     async def hold(self, policy: Policy) -> None:
         """Take a policy's secrets. Raises PolicyError ``refused.secret``."""
         await self._vault.hold(policy)
         self._renew()
 
+    @trio.lowlevel.enable_ki_protection  # as above
     async def reload(self) -> None:
         """Read all of them again. Raises PolicyError ``refused.secret``; then the old values stay."""
         await self._vault.reload()
@@ -51,14 +59,13 @@ class Secrecy:
         return Leaving(self.watch, on_secret)
 
     def outward(self, resolved: Resolved) -> Outward:
-        """The network of one call that has a scope."""
-        scope = resolved.scope
-        if scope is None:
-            raise EngineBug("engine_failed.bug", "a call without a scope asked for its network")
+        """The network of one call; without a scope nothing is in it, and what asks for more is refused and counted."""
+        scope = _NOWHERE if resolved.scope is None else resolved.scope
         trusted = (scope.trust, scope.trust_digest)
         if trusted not in self._ways:
-            self._ways[trusted] = Way(resolver=self._resolver, secret=self._secret, trust=scope.trust)
-        return Outward(scope=scope, way=self._ways[trusted], traffic=Traffic(scope.bounds), longest=resolved.limits.result_bytes)
+            self._ways[trusted] = Way(resolver=self._resolver, secret=self._secret, trust=scope.trust, digest=scope.trust_digest)
+        way = self._ways[trusted].during(one.rule for one in scope.destinations)
+        return Outward(scope=scope, way=way, traffic=Traffic(scope.bounds), longest=resolved.limits.result_bytes)
 
     def _secret(self, name: str) -> str:
         """As a ``Way`` wants it. Raises LookupError for one that nobody holds."""
@@ -68,5 +75,6 @@ class Secrecy:
             raise LookupError from None
 
     def _renew(self) -> None:
-        held = self._vault.held()
-        self.watch = Watch(held, self._shapes)
+        held = dict(self._vault.held())
+        if held != self._watched:  # making a watch takes long, and most loads bring nothing new
+            self.watch, self._watched = Watch(held, self._shapes), held

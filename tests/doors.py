@@ -1,9 +1,11 @@
 """Doors of a relay on loopback, as a jail would have them, for tests that need no jail."""
 
 import contextlib
+import hashlib
 import socket
 import struct
 from collections.abc import AsyncIterator, Mapping, Sequence
+from pathlib import Path
 
 import trio
 
@@ -38,7 +40,10 @@ def way(
     """One whose names are a table."""
     if names is None or isinstance(names, Mapping):
         names = FixedResolver(names or {NAME: ["127.0.0.1"]})
-    return Way(resolver=names, secret=dict(secrets or {}).__getitem__, trust=trust)
+    digest = None
+    if trust is not None and Path(trust).is_file():
+        digest = f"sha256:{hashlib.sha256(Path(trust).read_bytes()).hexdigest()}"
+    return Way(resolver=names, secret=dict(secrets or {}).__getitem__, trust=trust, digest=digest)
 
 
 class Doors:

@@ -4,7 +4,7 @@ Its job: a head with the attachments of its rule.
 Not its job: taking them out of the answer (``mask.py``), holding them (``vault.py``).
 Laws:
 1. A field or parameter that is attached has one value, the attached one, whatever the tool sent (tests/unit/test_egress_attach.py).
-2. A value that cannot stand in a field is refused, and no error repeats it (tests/unit/test_egress_attach.py).
+2. A value that is too long or cannot stand in a field is refused, and no error repeats it (tests/unit/test_egress_attach.py).
 """
 
 import contextlib
@@ -17,6 +17,7 @@ from engine.egress.fields import Head
 from engine.egress.traffic import Denied
 from engine.policy.network import Attachment, Rule
 
+LONGEST = 4096  # characters of a value; every call of a rule pays for the spellings of all that it attaches
 _FIELD = re.compile(r"[\x21-\x7e](?:[\x20-\x7e]*[\x21-\x7e])?")
 
 
@@ -24,9 +25,12 @@ def attached(head: Head, attach: Iterable[Attachment], secret: Callable[[str], s
     """The head with all of them. Raises Denied."""
     for one in attach:
         try:
-            value = one.form.replace("{}", secret(one.secret))
+            found = secret(one.secret)
         except LookupError:
             raise Denied("secret") from None
+        if len(found) > LONGEST:
+            raise Denied("secret")
+        value = one.form.replace("{}", found)
         if one.header is not None:
             head = _with_field(head, one.header, value)
         if one.query is not None:
@@ -34,13 +38,13 @@ def attached(head: Head, attach: Iterable[Attachment], secret: Callable[[str], s
     return head
 
 
-def values(rules: Iterable[Rule], secret: Callable[[str], str]) -> frozenset[str]:
-    """The values that those rules attach; without those that cannot be had, which are refused where they are needed."""
-    found = set()
-    for one in (one for rule in rules for one in rule.attach):
+def held(rules: Iterable[Rule], secret: Callable[[str], str]) -> dict[str, str]:
+    """The values that those rules attach, by id. Those that cannot be had, or are too long, are refused where they are needed."""
+    found = {}
+    for name in {one.secret for rule in rules for one in rule.attach}:
         with contextlib.suppress(LookupError):
-            found.add(secret(one.secret))
-    return frozenset(found)
+            found[name] = secret(name)
+    return {name: value for name, value in found.items() if len(value) <= LONGEST}
 
 
 def plain_answers(head: Head) -> Head:

@@ -4,7 +4,7 @@ Its job: arguments to an answer, hop by hop; each hop a granted place, each addr
 Not its job: HTTP/1.1 itself (``exchange.py``), how a tool words its request (the guest).
 Laws:
 1. No hop leads to a place that was not granted, and none is made before that is known (tests/egress/test_client.py).
-2. What was meant for one host is not sent to another one: the tool's credentials, and attached secrets (tests/egress/test_client.py).
+2. What was meant for one host is not sent to another one: the tool's own fields but for harmless ones, and attached secrets (tests/egress/test_client.py).
 3. A refusal is one sentence without a name (tests/egress/test_client.py).
 """
 
@@ -18,7 +18,7 @@ import trio
 from engine.egress import attach, fields
 from engine.egress.exchange import Answer, Host, addressed, connected, upstream
 from engine.egress.link import BROKEN, Link, both, end_idle
-from engine.egress.mask import Mask
+from engine.egress.mask import Masking
 from engine.egress.traffic import DENIALS, Denied, Traffic
 from engine.egress.url import Url, redirected, url_of
 from engine.egress.way import Way
@@ -30,7 +30,11 @@ _FIELDS = 100  # that a tool may set
 _NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 _VALUE = re.compile(r"(?:[\x21-\x7e\x80-\xff](?:[\t\x20-\x7e\x80-\xff]*[\x21-\x7e\x80-\xff])?)?")
 _OURS = frozenset({b"host", b"content-length", b"expect", b"accept-encoding"})
-_CREDENTIALS = frozenset({b"authorization", b"cookie"})
+# what goes on to another host; any other field may be a credential, whatever it is called
+_SAFE = frozenset(
+    b"accept accept-charset accept-language cache-control content-disposition content-encoding content-language content-range content-type"
+    b" if-match if-modified-since if-none-match if-range if-unmodified-since pragma range user-agent".split()
+)
 _MALFORMED = "want {method, url, headers, body}: a method of HTTP, the whole address, pairs of text, and the body as text of bytes"
 _BROKEN = "the destination broke the connection off"
 _TOO_LONG = "the answer is longer than the call may take"
@@ -79,7 +83,10 @@ def _request(arguments: dict[str, Any]) -> _Request:
         raise _Refused(_MALFORMED, "not_http") from None
     except ValueError as error:
         raise _Refused(str(error), "not_http") from None
-    sent = fields.passed_on([(name.encode("ascii"), value.encode("latin-1")) for name, value in pairs], without=_OURS)
+    named = [(name.encode("ascii"), value.encode("latin-1")) for name, value in pairs]
+    if fields.ambiguous(name for name, _ in named):
+        raise _Refused(_MALFORMED, "not_http")
+    sent = fields.passed_on(named, without=_OURS)
     return _Request(method=method, url=url, fields=sent, body=content)
 
 
@@ -94,8 +101,7 @@ def _is_field(pair: object) -> bool:
 class _Client:
     def __init__(self, scope: Scope, way: Way, traffic: Traffic, longest: int) -> None:
         self._scope, self._way, self._traffic, self._longest = scope, way, traffic, longest
-        # of all that is attached anywhere: one host may give back what another one was sent
-        self._mask = Mask(attach.values((one.rule for one in scope.destinations), way.secret))
+        self._mask = way.mask(one.rule for one in scope.destinations)
 
     async def answer(self, request: _Request) -> dict[str, Any]:
         """Hop by hop, until one is no redirect."""
@@ -159,20 +165,23 @@ class _Client:
         async def read() -> None:
             while (first := await host.answer(self._mask)) is None:
                 pass  # it asks for the body, which is on its way
-            found.append((first, self._mask.whole(await self._body(host))))
+            found.append((first, await self._body(host)))
             answered.cancel()
 
         await both(upload, read)
         return found[0]
 
     async def _body(self, host: Host) -> bytes:
-        body = bytearray()
+        body, masking = bytearray(), Masking(self._mask)
         while not isinstance(event := await host.receive(), h11.EndOfMessage):
             if not isinstance(event, h11.Data):
                 raise Denied("answer")
-            body += event.data
+            body += masking.take(bytes(event.data))
             if len(body) > self._longest:
                 raise _Refused(_TOO_LONG)
+        body += masking.end()
+        if len(body) > self._longest:
+            raise _Refused(_TOO_LONG)
         return bytes(body)
 
     def _following(self, request: _Request, status: int, location: str) -> _Request:
@@ -187,7 +196,7 @@ class _Client:
             kept = [(name, value) for name, value in kept if not name.lower().startswith(b"content-")]
         # security: whoever redirects must not be able to send a tool's credentials elsewhere
         if self._door(url) != self._door(request.url) or url.scheme != request.url.scheme:
-            kept = [(name, value) for name, value in kept if name.lower() not in _CREDENTIALS]
+            kept = [(name, value) for name, value in kept if name.lower() in _SAFE]
         return _Request(method=method, url=url, fields=kept, body=body)
 
 

@@ -5,6 +5,7 @@ Not its job: the tool's side (``forward.py``), requests of a host call (``client
 Laws:
 1. A kept connection is used only while nothing came on it unasked (tests/egress/test_forward.py).
 2. What h11 has to say about bytes is never in an error (tests/unit/test_egress_fields.py).
+3. Each part of an answer gives others a turn, and the parts before its head are few (tests/egress/test_turns.py).
 """
 
 import dataclasses
@@ -22,6 +23,8 @@ from engine.egress.traffic import Denied, Traffic
 from engine.egress.way import Way
 from engine.policy.network import Destination, Transport
 
+_INTERIM = 16  # answers of 1xx before the one that counts: 100, 103 and a 102 now and then
+
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Answer:
@@ -38,6 +41,7 @@ class Host:
     def __init__(self, stream: Plain) -> None:
         self.stream = stream
         self._http = h11.Connection(h11.CLIENT, fields.LONGEST)
+        self._interim = 0
 
     async def send(self, event: h11.Request | h11.Data | h11.EndOfMessage) -> None:
         """One part of a request. Raises Denied, OSError, ClosedResourceError."""
@@ -58,6 +62,8 @@ class Host:
 
     async def receive(self) -> h11.Event:
         """The next part of an answer: its head, data, or its end. Raises Denied, OSError, ClosedResourceError."""
+        # security: one read may hold ten thousand parts
+        await trio.lowlevel.checkpoint()
         try:
             while (event := self._http.next_event()) is h11.NEED_DATA:
                 self._http.receive_data(await self.stream.read())
@@ -72,19 +78,21 @@ class Host:
         while True:
             event = await self.receive()
             if isinstance(event, h11.Response):
+                self._interim = 0
                 return _masked(event, mask)
-            if not isinstance(event, h11.InformationalResponse):
+            self._interim += 1
+            if not isinstance(event, h11.InformationalResponse) or self._interim > _INTERIM:
                 raise Denied("answer")
             if event.status_code == 100:
                 return None
 
-    def again(self) -> bool:
-        """Whether the next request may go over it."""
+    async def again(self) -> bool:
+        """Whether the next request may go over it. Raises Denied."""
         try:
             self._http.start_next_cycle()
         except h11.ProtocolError:
             return False
-        return not self._http.trailing_data[0] and not self.stream.stale()
+        return not self._http.trailing_data[0] and not await self.stream.stale()
 
 
 def _masked(response: h11.Response, mask: Mask) -> Answer:

@@ -23,6 +23,8 @@ _OF_A_CONNECTION = frozenset(
     b"connection keep-alive proxy-connection proxy-authenticate proxy-authorization te trailer transfer-encoding upgrade".split()
     + [b"http2-settings"]
 )
+# what frames a message besides
+_FRAMING = _OF_A_CONNECTION | {b"content-length", b"host", b"expect"}
 _FOLDED = re.compile(rb"\n[ \t]")
 _END = re.compile(rb"\n\r?\n")
 
@@ -53,6 +55,8 @@ def request_for(place: Place, request: h11.Request) -> Head:
         raise Denied("method")
     fields = [(bytes(name), bytes(value)) for name, value in request.headers.raw_items()]
     names = [name.lower() for name, _ in fields]
+    if ambiguous(names):
+        raise Denied("not_http")
     if b"upgrade" in names:
         raise Denied("switch")
     lengths = [value for name, value in fields if name.lower() == b"content-length"]
@@ -69,6 +73,12 @@ def request_for(place: Place, request: h11.Request) -> Head:
         fields=[*passed_on(fields, without=(b"host",)), *([(b"Transfer-Encoding", b"chunked")] if chunked else [])],
         body=chunked or lengths not in ([], [b"0"]),
     )
+
+
+def ambiguous(names: Iterable[bytes]) -> bool:
+    """Whether one of the names frames a message for a server that takes an underscore for a hyphen, and for no other one."""
+    # security: "Transfer_Encoding" is a length of its own to such a server, and a second request is smuggled behind it
+    return any(b"_" in name and name.lower().replace(b"_", b"-") in _FRAMING for name in names)
 
 
 def passed_on(fields: Fields, *, without: Iterable[bytes] = ()) -> list[tuple[bytes, bytes]]:

@@ -6,6 +6,7 @@ Laws:
 1. No byte of a request reaches a host as it came: it is written from what was understood (tests/egress/test_forward.py).
 2. Each request on a kept connection is judged (tests/egress/test_forward.py).
 3. A secret that a host gives back does not reach the tool (tests/egress/test_upgrade.py).
+4. What a host does not take any more counts and keeps to the rate all the same (tests/egress/test_turns.py).
 """
 
 import functools
@@ -94,7 +95,7 @@ class _Forward:
     async def _connection(self) -> Host:
         """The kept one while it is good, else a new one."""
         if self._host is not None:
-            if self._host.again():
+            if await self._host.again():
                 return self._host
             self._link.drop(self._host.stream.sock)
             self._traffic.count()
@@ -107,13 +108,16 @@ class _Forward:
         with ended:
             while not isinstance(event := self._next(), h11.EndOfMessage):
                 if event is h11.NEED_DATA:
-                    self._receive(await self._near.read())
+                    data = await self._near.read()
+                    if not taken:  # else what is written counts
+                        await self._link.pause(self._traffic.carry(sent=len(data)))
+                    self._receive(data)
                 elif not isinstance(event, h11.Data):
                     raise Denied("not_http")
                 elif taken:
                     taken = await host.offer(h11.Data(data=event.data))
                 else:
-                    self._traffic.carry(sent=len(event.data))
+                    await trio.lowlevel.checkpoint()
             if taken:
                 await host.offer(h11.EndOfMessage())
 

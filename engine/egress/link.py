@@ -1,15 +1,17 @@
 """The sockets of one connection of a tool, which end together.
 
-Its job: close them in order or reset them, from any task; end those that are idle; two tasks that are one.
+Its job: close them in order or reset them, from any task; end those that are idle; tasks whose errors come out alone.
 Not its job: what goes over them (``tunnel.py``, ``stream.py``).
 Laws:
 1. Whoever waits for a socket that is reset is woken, and nothing is opened on a link that was closed (tests/egress/test_link.py).
+2. An error or an interrupt comes out as itself, in no group (tests/egress/test_link.py).
+3. A pause gives others a turn, however short it is (tests/egress/test_turns.py).
 """
 
 import contextlib
 import socket
 import struct
-from collections.abc import Awaitable, Callable, Collection
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterator
 
 import trio
 
@@ -68,10 +70,10 @@ class Link:
         self._sockets.clear()
 
     async def pause(self, seconds: float) -> None:
-        """Wait as the rate demands; it does not count as being idle."""
-        self.touched = trio.current_time() + seconds
-        if seconds:
-            await trio.sleep(seconds)
+        """Wait as the rate demands; it does not count as being idle. Others get a turn also when there is nothing to wait for."""
+        self.touched = max(self.touched, trio.current_time() + seconds)
+        # security: a peer that always has data would keep the whole engine, its deadlines too, from going on
+        await trio.sleep(seconds)
 
 
 async def end_idle(links: Collection[Link], seconds: float) -> None:
@@ -83,6 +85,30 @@ async def end_idle(links: Collection[Link], seconds: float) -> None:
                 link.reset()
         oldest = min((link.touched for link in links if not link.closed), default=now)
         await trio.sleep_until(oldest + seconds)
+
+
+@contextlib.asynccontextmanager
+async def plainly() -> AsyncIterator[trio.Nursery]:
+    """A nursery out of which one error comes, in no group: an interrupt before all others, else the first."""
+    found: BaseException | None = None
+    try:
+        async with trio.open_nursery() as nursery:
+            yield nursery
+    except BaseExceptionGroup as group:
+        errors = [error for error in _leaves(group) if not isinstance(error, trio.Cancelled)]
+        if not errors:
+            raise
+        found = next((error for error in errors if not isinstance(error, Exception)), errors[0])
+    if found is not None:
+        raise found
+
+
+def _leaves(group: BaseExceptionGroup[BaseException]) -> Iterator[BaseException]:
+    for error in group.exceptions:
+        if isinstance(error, BaseExceptionGroup):
+            yield from _leaves(error)
+        else:
+            yield error
 
 
 async def both(first: Callable[[], Awaitable[None]], second: Callable[[], Awaitable[None]]) -> None:
@@ -97,7 +123,7 @@ async def both(first: Callable[[], Awaitable[None]], second: Callable[[], Awaita
             failed.append(error)
             nursery.cancel_scope.cancel()
 
-    async with trio.open_nursery() as nursery:
+    async with plainly() as nursery:
         nursery.start_soon(guarded, first)
         await guarded(second)
     if failed:

@@ -1,103 +1,78 @@
 """Attached secrets taken out of what a host answers, in the same length and on the fly.
 
-Its job: every form of some values replaced by stars, also where it lies over the border of two portions.
-Not its job: secrets that a tool was given (``engine/results``), what is attached (``attach.py``).
+Its job: every spelling of some values replaced by stars, also where it lies over the border of two portions.
+Not its job: the spellings (``engine/encodings.py``), secrets that a tool was given (``engine/results``), what is attached (``attach.py``).
 Laws:
-1. No form of a value is left, however the bytes were portioned, and nothing else is changed (tests/unit/test_egress_mask.py).
-2. Bytes that could not begin a value are not held back (tests/unit/test_egress_mask.py).
+1. No spelling of a value is left, however the bytes were portioned, and nothing else is changed (tests/unit/test_egress_mask.py).
+2. How many bytes are held back does not depend on what the bytes are (tests/unit/test_egress_mask.py).
+3. The time is in proportion to the data, and the memory to the spellings (tests/unit/test_egress_mask.py).
 """
 
-import base64
-import html
-import json
-import urllib.parse
 from collections.abc import Iterable
 
+from ahocorasick_rs import BytesAhoCorasick, Implementation, MatchKind
+
+from engine.encodings import forms
+
 _STAR = b"*"
+_STEP = 256  # bytes; what is held back is a multiple of it, so that it tells little of how long a value is
 
 
 class Mask:
-    """Forms of some values. Without values it changes nothing."""
+    """Spellings of some values. Without values it changes nothing. ``lag``: the bytes of a body that are held back until its end."""
+
+    __slots__ = ("_finder", "lag")
 
     def __init__(self, values: Iterable[str]) -> None:
-        forms = {form for value in values if value for form in _forms(value.encode("utf-8"))}
-        self._forms = tuple(sorted(forms, key=lambda form: (-len(form), form)))
-        self._beginnings = frozenset(form[:length] for form in forms for length in range(1, len(form)))
-        self._longest = max((len(form) for form in forms), default=0)
+        found = sorted({form for value in values for form in forms(value)})
+        self._finder = BytesAhoCorasick(found, MatchKind.Standard, Implementation.ContiguousNFA) if found else None
+        self.lag = -(-max(map(len, found)) // _STEP) * _STEP if found else 0
 
     def __bool__(self) -> bool:
-        return bool(self._forms)
+        return self._finder is not None
+
+    def __repr__(self) -> str:
+        return f"Mask({self.lag} bytes held back)"
 
     def whole(self, data: bytes) -> bytes:
-        """The bytes without any of the forms."""
-        masked: bytearray | None = None
-        for form in self._forms:
-            at = data.find(form)
-            while at >= 0:
-                masked = bytearray(data) if masked is None else masked
-                masked[at : at + len(form)] = _STAR * len(form)
-                at = data.find(form, at + 1)
-        return data if masked is None else bytes(masked)
+        """The bytes without any of the spellings."""
+        return starred(data, self.places(data))
 
-    def held_back(self, data: bytes) -> int:
-        """How many of the last bytes may be the beginning of a form."""
-        for length in range(min(self._longest - 1, len(data)), 0, -1):
-            if data[-length:] in self._beginnings:
-                return length
-        return 0
+    def places(self, data: bytes) -> list[tuple[int, int]]:
+        """Where they begin and end, also those that overlap."""
+        if self._finder is None:
+            return []
+        return [(start, end) for _, start, end in self._finder.find_matches_as_indexes(data, overlapping=True)]
+
+
+def starred(data: bytes, places: Iterable[tuple[int, int]]) -> bytes:
+    """The data with those places covered."""
+    covered: bytearray | None = None
+    for start, end in places:
+        covered = bytearray(data) if covered is None else covered
+        covered[start:end] = _STAR * (end - start)
+    return data if covered is None else bytes(covered)
 
 
 class Masking:
     """One body on its way through a mask."""
 
     def __init__(self, mask: Mask) -> None:
-        self._mask, self._held, self._starred = mask, b"", b""
+        self._mask, self._held = mask, b""
+        self._over = 0  # how many of the bytes held back belong to a spelling that began before them
 
     def take(self, data: bytes) -> bytes:
-        """What may leave of these bytes and of those before; as long as all that came, less what is held back."""
+        """What may leave of these bytes and of those before: all but the last ``lag`` ones."""
         whole = self._held + data
-        # what was held back may end one form and begin another: its stars are kept beside its bytes
-        shown = self._over(self._starred, self._mask.whole(whole))
-        kept = self._mask.held_back(whole)
-        self._held, self._starred = whole[len(whole) - kept :], shown[len(shown) - kept :]
-        return shown[: len(shown) - kept]
+        # security: a number that followed from the bytes would let a tool guess a value letter by letter
+        cut = max(0, len(whole) - self._mask.lag)
+        places = [(0, self._over), *self._mask.places(whole)]
+        self._over = max([0, self._over - cut, *(end - cut for start, end in places if start < cut)])
+        self._held = whole[cut:]
+        return starred(whole[:cut], [(start, min(end, cut)) for start, end in places if start < min(end, cut)])
 
     def end(self) -> bytes:
         """The rest."""
-        rest, self._held, self._starred = self._starred, b"", b""
+        rest = starred(self._held, [(0, self._over), *self._mask.places(self._held)])
+        self._held, self._over = b"", 0
         return rest
-
-    @staticmethod
-    def _over(starred: bytes, shown: bytes) -> bytes:
-        if _STAR not in starred:
-            return shown
-        front = bytes(ord(_STAR) if was == ord(_STAR) else now for was, now in zip(starred, shown, strict=False))
-        return front + shown[len(front) :]
-
-
-def _forms(value: bytes) -> Iterable[bytes]:
-    yield value
-    yield json.dumps(value.decode("utf-8"))[1:-1].encode("ascii")
-    yield html.escape(value.decode("utf-8")).encode("utf-8")
-    yield value.hex().encode("ascii")
-    yield value.hex().upper().encode("ascii")
-    every = "".join(f"%{byte:02X}" for byte in value)
-    for quoted in (urllib.parse.quote(value, safe=""), urllib.parse.quote(value), urllib.parse.quote_plus(value), every):
-        yield quoted.encode("ascii")
-        yield _small_hex(quoted).encode("ascii")
-    for before in range(3):
-        yield from _base64(value, before)
-
-
-def _small_hex(quoted: str) -> str:
-    first, *rest = quoted.split("%")
-    return first + "".join("%" + part[:2].lower() + part[2:] for part in rest)
-
-
-def _base64(value: bytes, before: int) -> Iterable[bytes]:
-    """The characters that depend on the value alone, with so many bytes before it."""
-    coded = base64.b64encode(b"\0" * before + value)
-    start = (8 * before + 5) // 6
-    core = coded[start : 8 * (before + len(value)) // 6]
-    yield core
-    yield core.replace(b"+", b"-").replace(b"/", b"_")

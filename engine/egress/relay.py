@@ -1,58 +1,67 @@
 """The doors of one call: connections are accepted while it runs, and carried by the transport of their destination.
 
-Its job: accept, count, hand to the door, end everything with the call.
+Its job: open and close the listeners, accept, count, hand to the door, end everything with the call.
 Not its job: the doors themselves (``tunnel.py``, ``forward.py``), the listeners, which belong to a jail.
 Laws:
 1. The destination follows from the listener alone (tests/egress/test_relay.py).
 2. A refusal is a reset: the tool sees a connection that broke, and can go on (tests/egress/test_relay.py).
 3. When a call ends, both sides of each of its connections are reset at once (tests/egress/test_relay.py).
-4. What came before a call is reset before it begins (tests/egress/test_relay.py).
+4. Outside of a call the kernel refuses whoever connects, and nothing waits from one call to the next (tests/egress/test_relay.py).
 """
 
 import contextlib
 import errno
 import socket
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 import trio
 
-from engine.egress import attach, forward, tunnel
-from engine.egress.link import BROKEN, Link, end_idle, reset
+from engine.egress import forward, tunnel
+from engine.egress.link import BROKEN, Link, end_idle, plainly, reset
 from engine.egress.mask import Mask
 from engine.egress.traffic import Denied, Exceeded, Traffic
 from engine.egress.way import Way
+from engine.errors import HostError
 from engine.policy.network import Destination, Transport
 
-_AT_MOST = 4096  # connections reset at one listener: the longest queue that Linux has for one (net.core.somaxconn)
-_FULL = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
+_BACKLOG = 64  # connections that wait until they are accepted; further ones try again by themselves
 _FULL_S = 0.05  # until a descriptor may have become free
 
 
-def reset_waiting(listeners: Sequence[socket.socket], traffic: Traffic | None) -> None:
-    """Reset what waits at the listeners, counted as early where somebody counts; ``serve`` ends the call if it was too much."""
-    for listener in listeners:
-        for _ in range(_AT_MOST):
-            try:
-                accepted, _peer = listener.accept()
-            except BlockingIOError:
-                break
-            except OSError as error:
-                if error.errno in _FULL or listener.fileno() < 0:  # it stays in the queue, and is the call's; or its jail was ended
-                    break
-                continue
-            reset(accepted)
-            if traffic is not None:
-                traffic.note("early")
+@contextlib.contextmanager
+def opened(listeners: Sequence[socket.socket], give_up: Callable[[], None]) -> Iterator[None]:
+    """Let tools connect while the block lasts. Raises HostError when that cannot be.
+
+    ``give_up`` ends the jail: it is called when a listener does not do as it is told.
+    """
+    try:
+        try:
+            for listener in listeners:
+                listener.listen(_BACKLOG)
+        except OSError as error:
+            give_up()
+            raise HostError("refused.start_failed", f"step 'listen for the tool' failed: {error.strerror}") from None
+        yield
+    finally:
+        for listener in listeners:
+            _shut(listener, give_up)
+
+
+def _shut(listener: socket.socket, give_up: Callable[[], None]) -> None:
+    # security: a connection that waits from one call to the next would be carried as that one's, and be on its books;
+    # the kernel resets all that wait, and refuses what comes until it is told to listen again
+    try:
+        listener.shutdown(socket.SHUT_RD)
+    except OSError as error:
+        if error.errno != errno.ENOTCONN and listener.fileno() >= 0:  # it did not listen; it was closed with its jail
+            give_up()
 
 
 async def serve(doors: Sequence[tuple[socket.socket, Destination]], way: Way, traffic: Traffic) -> None:
     """Carry connections until cancelled. Raises Exceeded when the call has to end."""
-    traffic.check()
-    # of all that is attached at any door: one host may give back what another one was sent
-    mask = Mask(attach.values((destination.rule for _, destination in doors), way.secret))
-    relay = _Relay(way, traffic, mask)
+    relay = _Relay(way, traffic, way.mask(destination.rule for _, destination in doors))
     try:
-        async with trio.open_nursery() as nursery:
+        async with plainly() as nursery:
             relay.nursery = nursery
             for listener, destination in doors:
                 nursery.start_soon(relay.accept, listener, destination)

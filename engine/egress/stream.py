@@ -4,6 +4,8 @@ Its job: read, write, whether a kept connection is still good.
 Not its job: what the bytes say (``exchange.py``), connecting (``dial.py``).
 Laws:
 1. Reading and writing may go on at once, in TLS as well (tests/egress/test_upgrade.py).
+2. Each read and write gives others a turn, also when nothing has to be waited for (tests/egress/test_turns.py).
+3. With TLS its records are what counts, the handshake's too (tests/egress/test_turns.py).
 """
 
 import socket
@@ -14,7 +16,7 @@ import trio
 from engine.egress.link import Link
 from engine.egress.traffic import Denied, Traffic
 
-_READ_BYTES = 64 << 10
+_READ_BYTES = 64 << 10  # and of a write in one go
 
 
 class Plain:
@@ -22,17 +24,19 @@ class Plain:
 
     def __init__(self, sock: socket.socket, link: Link, traffic: Traffic | None = None) -> None:
         self.sock, self._link, self._traffic = sock, link, traffic
+        self._chunk = _READ_BYTES if traffic is None else min(_READ_BYTES, traffic.chunk)
 
     async def read(self) -> bytes:
         """Some bytes, none at the end. Raises Denied, OSError, ClosedResourceError."""
-        return await self._counted(await self._receive())
+        return await self._receive()
 
     async def write(self, data: bytes) -> None:
-        """All of them. Raises Denied, OSError, ClosedResourceError."""
-        await self._count(sent=len(data))
-        await self._send(data)
+        """All of them, no faster than the rate. Raises Denied, OSError, ClosedResourceError."""
+        view = memoryview(data)
+        for at in range(0, len(view), self._chunk):
+            await self._send(view[at : at + self._chunk])
 
-    def stale(self) -> bool:
+    async def stale(self) -> bool:
         """Whether a connection that waits for its next request is over, or says something unasked."""
         try:
             self.sock.recv(1)
@@ -42,28 +46,27 @@ class Plain:
             return True
         return True
 
-    async def _counted(self, data: bytes) -> bytes:
-        await self._count(received=len(data))
-        return data
-
     async def _count(self, *, sent: int = 0, received: int = 0) -> None:
         await self._link.pause(0.0 if self._traffic is None else self._traffic.carry(sent=sent, received=received))
 
     async def _receive(self) -> bytes:
         while True:
             try:
-                return self.sock.recv(_READ_BYTES)
+                data = self.sock.recv(self._chunk)
+                break
             except BlockingIOError:
                 await trio.lowlevel.wait_readable(self.sock)
+        await self._count(received=len(data))
+        return data
 
-    async def _send(self, data: bytes) -> None:
+    async def _send(self, data: bytes | memoryview) -> None:
+        await self._count(sent=len(data))
         view = memoryview(data)
         while view:
             try:
                 view = view[self.sock.send(view) :]
             except BlockingIOError:
                 await trio.lowlevel.wait_writable(self.sock)
-        await trio.lowlevel.checkpoint()
 
 
 class Secured(Plain):
@@ -101,20 +104,23 @@ class Secured(Plain):
             except ssl.SSLZeroReturnError:
                 data = b""
             # security: whoever cuts the line must not pass for the host that ended its answer
-            return await self._counted(data)
+            await self._link.pause(0.0)  # one read of the socket may hold thousands of records
+            return data
 
     async def write(self, data: bytes) -> None:
         """As in ``Plain``."""
-        await self._count(sent=len(data))
-        self._tls.write(data)
-        await self._flush()
+        view = memoryview(data)
+        for at in range(0, len(view), self._chunk):
+            self._tls.write(view[at : at + self._chunk])
+            await self._flush()
 
-    def stale(self) -> bool:
+    async def stale(self) -> bool:
         """As in ``Plain``; tickets for later sessions are no sign of anything."""
         try:
-            data = self.sock.recv(_READ_BYTES)
+            data = self.sock.recv(self._chunk)
             if not data:
                 return True
+            await self._count(received=len(data))
             self._in.write(data)
         except BlockingIOError:
             pass

@@ -38,7 +38,6 @@ DENIALS: Mapping[str, str] = MappingProxyType(
         "answer": "the destination's answer is not one of HTTP/1.1",
         "coding": "the destination's answer is coded although it was asked for as it is",
         "secret": "a secret that belongs to this destination cannot be attached",
-        "early": "nothing is carried outside of a call",
         "connections": "there are too many connections at once",
         "bytes": "the call has sent or received all that it may",
     }
@@ -96,7 +95,9 @@ class Traffic:
 
     def deny(self, kind: str) -> None:
         """Count a refusal. Raises Exceeded beyond the bound."""
-        self.note(kind)
+        if kind not in DENIALS:
+            raise ValueError("not a kind of refusal")
+        self._denied[kind] += 1
         if self._denied.total() > self.bounds.denials:
             self._exceed("more refused connections than a call may make")
 
@@ -104,17 +105,6 @@ class Traffic:
         """Count that refusal, once. Raises Exceeded beyond the bound."""
         if not denied.counted:
             self.deny(denied.kind)
-
-    def note(self, kind: str, times: int = 1) -> None:
-        """Count refusals where no call can be ended yet; ``check`` ends it if they were too many."""
-        if kind not in DENIALS:
-            raise ValueError("not a kind of refusal")
-        self._denied[kind] += times
-
-    def check(self) -> None:
-        """Raises Exceeded when what was counted before the call is too much for it."""
-        if self._denied.total() > self.bounds.denials:
-            self._exceed("more refused connections than a call may make")
 
     def carry(self, *, sent: int = 0, received: int = 0) -> float:
         """Count bytes before they are passed on; seconds to wait until the rate allows for them. Raises Denied."""

@@ -6,6 +6,7 @@ another host of the same server is the server's to refuse.
 Laws:
 1. Until a hello about the place was read to its end, no host is connected to (tests/egress/test_tunnel.py).
 2. What one side sends arrives at the other as it is, and the end of one direction leaves the other one open (tests/egress/test_tunnel.py).
+3. Each portion gives others a turn (tests/egress/test_turns.py).
 """
 
 import functools
@@ -76,7 +77,7 @@ async def _pump(link: Link, source: socket.socket, target: socket.socket, count:
 
 
 async def _send(target: socket.socket, data: memoryview) -> None:
-    """All of it. Gives others their turn also when nothing has to be waited for."""
+    """All of it; whoever counted it before gave others their turn."""
     while data:
         try:
             sent = target.send(data)
@@ -84,4 +85,3 @@ async def _send(target: socket.socket, data: memoryview) -> None:
             await trio.lowlevel.wait_writable(target)
             continue
         data = data[sent:]
-    await trio.lowlevel.checkpoint()

@@ -4,23 +4,26 @@ Its job: values out of variables, files and commands, as the policies say; the v
 Not its job: what names are granted (``policy/``), looking for values (``results/redact.py``), putting one into a request
 (``client.py``, ``exchange.py``).
 Laws:
-1. A value that cannot be told from ordinary text refuses: missing, short, common, of few digits, of several lines without being PEM
-   (tests/unit/test_vault.py).
+1. A value that cannot be told from ordinary text refuses: missing, short, common, of few digits, of several lines without being PEM;
+   and one with a blank at an end, which a tool would strip and nobody find (tests/unit/test_vault.py).
 2. No error, repr, pickle or traceback with its locals shows a value, or what stands in a source (tests/unit/test_vault.py).
 3. A value that was replaced is watched for as long as the engine lives (tests/unit/test_vault.py).
 4. One ID is one source, whatever policies there are (tests/unit/test_vault.py).
 5. No variable is handed out whose value is not watched for (tests/unit/test_vault.py).
+6. Values are replaced all together or not at all (tests/unit/test_vault.py).
+7. A command is over when it has ended, whatever it left running (tests/unit/test_vault_commands.py).
 """
 
 import contextlib
 import dataclasses
+import io
 import os
 import re
 import shlex
 import signal
 import stat
 import subprocess
-from collections.abc import Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from types import MappingProxyType
 from typing import NoReturn
 
@@ -35,6 +38,7 @@ SHORTEST = 8  # characters; the spellings of a shorter value stand in ordinary d
 _DIGITS = 12  # a shorter number is a time, an amount or somebody's telephone
 _MOST_BYTES = 64 << 10  # a key file is less than a tenth of it
 _COMMAND_SECONDS = 10  # a password store that asks its user something has nobody to ask
+_LATE_SECONDS = 1  # for what an ended command left in the pipe; it is read at once unless somebody else holds the pipe open
 _OPEN_MODE = 0o027  # writable by the group, or anything at all by others
 _PATH = "/usr/bin:/bin"
 # what people put where a secret should be; compared without case and without up to four signs or digits at the end
@@ -60,16 +64,39 @@ class _Value:
         raise TypeError("a secret value is not copied")
 
 
-class Vault:
-    """The values of all policies of one engine. ``environment`` is the engine's own, read once."""
+class Variables(Mapping[str, str]):
+    """Variables to hand out; shown without their values."""
 
-    __slots__ = ("_environment", "_families", "_secrets", "_sources")
+    def __init__(self, values: Mapping[str, _Value]) -> None:
+        self._values = values
+
+    def __getitem__(self, name: str) -> str:
+        return self._values[name].text
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._values)
+
+    def __len__(self) -> int:
+        return len(self._values)
+
+    def __repr__(self) -> str:
+        return f"Variables({sorted(self._values)})"
+
+
+class Vault:
+    """The values of all policies of one engine. ``environment`` is the engine's own, read when the vault is made and by ``reload``."""
+
+    __slots__ = ("_environment", "_families", "_granted", "_lock", "_read_environment", "_secrets", "_sources")
 
     def __init__(self, environment: Mapping[str, str]) -> None:
-        self._environment = {name: _Value(value) for name, value in environment.items()}
+        # a function, because a mapping would be shown with its values
+        self._read_environment: Callable[[], dict[str, _Value]] = lambda: {name: _Value(value) for name, value in environment.items()}
+        self._environment = self._read_environment()
         self._sources: dict[str, SecretSource] = {}
         self._secrets: dict[str, list[_Value]] = {}  # the newest first
         self._families: dict[str, list[_Value]] = {}
+        self._granted: set[tuple[str, tuple[str, ...]]] = set()  # families, with the variables that some policy says they have
+        self._lock = trio.Lock()  # sources are read one after the other; who reads again must not miss what somebody adds meanwhile
 
     def __repr__(self) -> str:
         return f"Vault(secrets={sorted(self._secrets)}, families={sorted(self._families)})"
@@ -77,29 +104,34 @@ class Vault:
     def __reduce__(self) -> NoReturn:
         raise TypeError("what holds secret values is not copied")
 
+    @trio.lowlevel.enable_ki_protection  # an interrupt comes while it waits, never between two values
     async def hold(self, policy: Policy) -> None:
         """Load this policy's secrets, and watch for the values of the families that it grants.
 
         Raises PolicyError ``refused.secret`` naming the ID; then nothing of this policy was taken.
         """
-        wanted = dict(policy.secrets)
-        self._agree(wanted)
-        fresh = await self._read({name: source for name, source in wanted.items() if name not in self._secrets})
-        self._agree(wanted)  # another policy may have been held meanwhile
-        families = {family: self._values_of(policy.families.get(family, ())) for family in policy.grants.credentials}
-        weak = [(family, _weakness(value)) for family, values in families.items() for value in values]
-        lines = [f"{family}: {problem}" for family, problem in weak if problem is not None]
-        if lines:
-            raise PolicyError("refused.secret", *lines)
-        self._sources |= wanted
-        self._take(self._secrets, fresh)
-        for family, values in families.items():
-            for value in reversed(values):
-                self._take(self._families, {family: value})
+        async with self._lock:
+            wanted = dict(policy.secrets)
+            self._agree(wanted)
+            granted = {(family, policy.families.get(family, ())) for family in policy.grants.credentials}
+            families = self._values_of(granted, self._environment)
+            fresh = await self._read({name: source for name, source in wanted.items() if name not in self._secrets}, self._environment)
+            self._sources |= wanted
+            self._granted |= granted
+            self._take(fresh, families)
 
+    @trio.lowlevel.enable_ki_protection  # an interrupt comes while it waits, never between two values
     async def reload(self) -> None:
-        """Read every source again; replaced values stay watched for. Raises PolicyError, and then all values are as they were."""
-        self._take(self._secrets, await self._read(self._sources))
+        """Read variables, files and commands again; replaced values stay watched for. Raises PolicyError, and then all is as it was.
+
+        A family that has no value any more is no error of it: ``variables`` refuses then.
+        """
+        async with self._lock:
+            environment = self._read_environment()
+            families = self._values_of(self._granted, environment)
+            fresh = await self._read(self._sources, environment)
+            self._environment = environment
+            self._take(fresh, families)
 
     def secret(self, name: str) -> str:
         """The newest value of that ID. Raises PolicyError ``refused.secret`` when no policy has it."""
@@ -116,7 +148,7 @@ class Vault:
         # security: a value that nobody looks for would leave in an answer unseen
         if any(value not in self._families.get(capabilities[0], ()) for value in found.values()):
             raise EngineBug("engine_failed.bug", "a credential was granted that the vault was not told to hold")
-        return MappingProxyType({name: value.text for name, value in found.items()})
+        return Variables(found)
 
     def held(self) -> Mapping[str, str]:
         """All values to watch for. A replaced one stands under its ID with ``~`` and a number, which a watch leaves out again."""
@@ -132,11 +164,11 @@ class Vault:
             if self._sources.get(name, source) != source:
                 raise PolicyError("refused.secret", f"{name}: another policy takes it from elsewhere; give one of them another name")
 
-    async def _read(self, sources: Mapping[str, SecretSource]) -> dict[str, _Value]:
+    async def _read(self, sources: Mapping[str, SecretSource], environment: Mapping[str, _Value]) -> dict[str, _Value]:
         found: dict[str, _Value] = {}
         lines: list[str] = []
         for name, source in sources.items():
-            value = await self._value(source)
+            value = await _value(source, environment)
             problem = value if isinstance(value, str) else _weakness(value)
             if isinstance(value, _Value) and problem is None:
                 found[name] = value
@@ -145,29 +177,41 @@ class Vault:
             raise PolicyError("refused.secret", *lines)
         return found
 
-    async def _value(self, source: SecretSource) -> "_Value | str":
-        """The value, or in words why there is none."""
-        if source.kind == "env":
-            return self._environment.get(source.where, "the variable that it is taken from is not set")
-        if source.kind == "file":
-            return _of_file(source.where)
-        home = self._environment.get("HOME", _Value("/")).text
-        return await _of_command(shlex.split(source.where), {"PATH": _PATH, "HOME": home})
-
-    def _values_of(self, names: tuple[str, ...]) -> list[_Value]:
-        """What the environment has for these names; what is no printable line is never handed out, so it is not held."""
-        values = [self._environment[name] for name in names if name in self._environment]
-        return [value for value in values if value.text.strip() and value.text.isprintable()]
-
     @staticmethod
-    def _take(held: dict[str, list[_Value]], fresh: Mapping[str, _Value]) -> None:
-        for name, value in fresh.items():
-            held[name] = [value, *(old for old in held.get(name, ()) if old != value)]
+    def _values_of(granted: Collection[tuple[str, tuple[str, ...]]], environment: Mapping[str, _Value]) -> list[tuple[str, _Value]]:
+        """What there is for these families. Raises PolicyError ``refused.secret``."""
+        held = [(family, environment[name]) for family, names in sorted(granted) for name in names if name in environment]
+        # what is no printable line is never handed out, so it is not held
+        found = [(family, value) for family, value in held if value.text.strip() and value.text.isprintable()]
+        lines = [f"{family}: {problem}" for family, value in found if (problem := _weakness(value)) is not None]
+        if lines:
+            raise PolicyError("refused.secret", *lines)
+        return found
+
+    def _take(self, secrets: Mapping[str, _Value], families: Sequence[tuple[str, _Value]]) -> None:
+        for name, value in secrets.items():
+            _put_first(self._secrets, name, value)
+        for name, value in reversed(families):
+            _put_first(self._families, name, value)
+
+
+async def _value(source: SecretSource, environment: Mapping[str, _Value]) -> "_Value | str":
+    """The value, or in words why there is none."""
+    if source.kind == "env":
+        return environment.get(source.where, "the variable that it is taken from is not set")
+    if source.kind == "file":
+        return _of_file(source.where)
+    home = environment.get("HOME", _Value("/")).text
+    return await _of_command(shlex.split(source.where), {"PATH": _PATH, "HOME": home})
+
+
+def _put_first(held: dict[str, list[_Value]], name: str, value: _Value) -> None:
+    held[name] = [value, *(old for old in held.get(name, ()) if old != value)]
 
 
 def of_this_process() -> Vault:
-    """A vault over the environment that the engine was started with."""
-    return Vault(dict(os.environ))
+    """A vault over the environment of the engine's own process."""
+    return Vault(os.environ)
 
 
 def value_problem(text: str) -> str | None:
@@ -177,6 +221,9 @@ def value_problem(text: str) -> str | None:
         return "the value is empty"
     if not all(line.removesuffix("\r").isprintable() for line in lines) or (len(lines) > 1 and not text.startswith("-----BEGIN ")):
         return "the value is one printable line, or a key in PEM"
+    # security: whoever uses it strips it, and what is looked for is the value with its blanks
+    if text != text.strip():
+        return "the value begins or ends with a blank"
     if len(text) < SHORTEST:
         return f"the value has fewer than {SHORTEST} characters"
     if len(set(text)) == 1:
@@ -229,46 +276,71 @@ def _of_file(path: str) -> "_Value | str":
     return _decoded(data)
 
 
+@trio.lowlevel.enable_ki_protection  # an interrupt comes while it waits, never between two steps
 async def _of_command(argv: list[str], environment: Mapping[str, str]) -> "_Value | str":
     """What the operator's program prints. Its complaints are not shown: they may hold what it was asked for."""
-
-    @trio.lowlevel.enable_ki_protection  # an interrupt is for the program's own task
-    async def program(task_status: trio.TaskStatus[trio.Process]) -> None:
-        await trio.run_process(
-            argv,
-            env=environment,
-            cwd="/",
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            check=False,
-            start_new_session=True,  # so that what it started ends with it
-            deliver_cancel=_kill,
-            task_status=task_status,
-        )
-
-    data = bytearray()
-    status: int | None = None
-    with trio.move_on_after(_COMMAND_SECONDS) as patience:
-        async with trio.open_nursery() as nursery:
+    with contextlib.ExitStack() as opened:
+        try:
+            process = await trio.lowlevel.open_process(
+                argv,
+                env=environment,
+                cwd="/",
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.DEVNULL,
+                start_new_session=True,  # so that what it started ends with it
+            )
+        except OSError as error:
+            return f"its command cannot be started: {error.strerror or type(error).__name__}"
+        heard = io.BytesIO()  # and no bytes by themselves: it is shown without what is in it
+        with trio.move_on_after(_COMMAND_SECONDS) as patience:
             try:
-                process: trio.Process = await nursery.start(program)
-            except OSError as error:
-                return f"its command cannot be started: {error.strerror or type(error).__name__}"
-            assert process.stdout is not None  # noqa: S101 - said to the type checker; it was asked for
-            async for chunk in process.stdout:
-                data += chunk
-                if len(data) > _MOST_BYTES:
-                    nursery.cancel_scope.cancel()
-                    break
-        status = process.returncode
+                pidfd = os.pidfd_open(process.pid)
+                opened.callback(os.close, pidfd)
+                await _hear(process, pidfd, heard)
+            finally:
+                _kill(process)
+                with trio.CancelScope(shield=True):
+                    await process.wait()
+                    if process.stdout is not None:
+                        await process.stdout.aclose()
     if patience.cancelled_caught:
         return f"its command did not end within {_COMMAND_SECONDS} seconds"
-    if status != 0 and len(data) <= _MOST_BYTES:
-        return f"its command failed with exit status {status}"
-    return _decoded(bytes(data))
+    if process.returncode != 0 and heard.tell() <= _MOST_BYTES:
+        return f"its command failed with exit status {process.returncode}"
+    return _decoded(heard.getvalue())
 
 
-async def _kill(process: trio.Process) -> None:
+async def _hear(process: trio.Process, pidfd: int, heard: io.BytesIO) -> None:
+    """All that it prints until it has ended, or is too much. What others hold of its output is waited for no longer than that."""
+    assert process.stdout is not None  # noqa: S101 - said to the type checker; it was asked for
+    reading, over = trio.CancelScope(), trio.Event()
+    caught: BaseException | None = None
+
+    @trio.lowlevel.enable_ki_protection  # an interrupt is for the program's own task
+    async def ended() -> None:
+        await trio.lowlevel.wait_readable(pidfd)
+        _kill(process)  # what it left running holds the pipe; until it is waited for its number is nobody else's
+        reading.deadline = trio.current_time() + _LATE_SECONDS
+        over.set()
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(ended)
+        try:
+            with reading:
+                while heard.tell() <= _MOST_BYTES and heard.write(await process.stdout.receive_some(_MOST_BYTES)):
+                    continue
+            if heard.tell() <= _MOST_BYTES:
+                await over.wait()
+        except BaseException as error:
+            caught = error  # raised below, where no nursery wraps it in a group
+        nursery.cancel_scope.cancel()
+    if caught is not None:
+        raise caught
+
+
+def _kill(process: trio.Process) -> None:
+    """The program and what it started; before it is waited for."""
     with contextlib.suppress(ProcessLookupError):
         os.killpg(process.pid, signal.SIGKILL)
 

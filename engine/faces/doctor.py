@@ -102,6 +102,8 @@ async def doctor(printer: Printer, wanted: Wanted) -> Answer:
     try:
         inside = await _inside(policy, wanted, launchers)
     except EngineError as error:
+        if error.code == "refused.secret":
+            raise  # nothing that this host lacks: no engine opens under this policy, wherever it runs
         inside = [_line("start a jail", held=False, text="; ".join(error.lines))]
     printer.note("trying a network of one place ...")
     network = scoped_line(await scoped(policy, wanted), needed=bool(policy.network.rules))

@@ -54,8 +54,8 @@ class _Walk:
     def told(self, name: str, /, **facts: Any) -> None:
         self.steps[name] = Step(name=name, state="ok", facts=facts)
 
-    def refused(self, name: str, error: EngineError) -> None:
-        self.steps[name] = Step(name=name, state="refused", reason=error.code, lines=error.lines)
+    def refused(self, name: str, error: EngineError, /, **facts: Any) -> None:
+        self.steps[name] = Step(name=name, state="refused", reason=error.code, lines=error.lines, facts=facts)
 
     def unknown(self, name: str, /, **facts: Any) -> None:
         self.steps[name] = Step(name=name, state="unknown", lines=(_ONLY_DESCRIBE,), facts=facts)
@@ -143,7 +143,14 @@ def _prepared(walk: _Walk, engine: Engine, loaded: LoadedTool, arguments: dict[s
         prepared = engine.prepare(loaded.name, Request(arguments=arguments, timeout_ms=wanted.timeout_ms, tenant=wanted.tenant))
         walk.told("plan", **prepared.worker, **_plan(prepared.recipe.plan, resolved))
     except EngineError as error:
-        walk.refused(name, error)
+        walk.refused(name, error, **(_not_granted(loaded) if error.code == "refused.not_granted" else {}))
+
+
+def _not_granted(loaded: LoadedTool) -> dict[str, Any]:
+    """The places that the profile has no rule for, by name: this is for the operator, and a call is told their number alone."""
+    network = loaded.loaded.policy.network
+    places = sorted(str(place) for place in loaded.asked.network if network.rule_for(place) is None)
+    return {"network": {"profile": network.name}, "not_granted": places} if places else {}
 
 
 def _bundle(staged: Loaded) -> dict[str, Any]:

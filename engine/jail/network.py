@@ -16,6 +16,7 @@ from typing import Any, Final
 from engine.jail.facts import HostFacts, Way
 from engine.outcome import error_for
 from engine.policy.network import Scope
+from engine.policy.trust import certificates
 
 TRUST: Final = "/etc/ssl/cert.pem"  # in the jail: where OpenSSL looks by itself when it was built for /etc/ssl
 READABLE: Final = "/etc"  # all that is there was written for this jail
@@ -83,7 +84,7 @@ def order(scope: Scope) -> dict[str, Any]:
 
 def binds(scope: Scope) -> list[list[str]]:
     """The certificates to trust: the scope's own, else the first of the system's; none when there are none."""
-    source = next((bundle for bundle in _BUNDLES if os.path.isfile(bundle)), None) if scope.trust is None else _own(scope.trust)
+    source = next((bundle for bundle in _BUNDLES if os.path.isfile(bundle)), None) if scope.trust is None else _own(scope)
     return [[source, TRUST, "file"]] if source else []
 
 
@@ -92,10 +93,12 @@ def ports(scope: Scope) -> list[int]:
     return sorted({one.place.port for one in scope.destinations})
 
 
-def _own(trust: str) -> str:
+def _own(scope: Scope) -> str:
+    trust = str(scope.trust)
     # security: a link may be turned after the profile was read, to a file that was never meant to be seen in a jail
     if os.path.realpath(trust) != trust or not os.path.isfile(trust):
         raise error_for("refused.policy", "trust: there is no file of certificates at that path, or the path leads through a link")
+    certificates(trust, scope.trust_digest)
     return trust
 
 

@@ -74,7 +74,7 @@ class Content:
 class Plan:
     """``order`` goes to the launcher; ``root`` and ``layers`` are where the guest finds source and layers.
 
-    ``listeners`` are where the listening sockets of a scoped jail lead, in the order in which they come with its report.
+    ``listeners`` are where the sockets of a scoped jail lead, its doors, in the order in which they come with its report.
     """
 
     order: Mapping[str, Any]

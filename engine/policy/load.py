@@ -173,8 +173,9 @@ def _profile(path: Path, policies: Path, inherited: Profile, own: Mapping[str, A
     # security: what lies beside the policy counts even where it cannot be read; the shipped one must not stand in for it in silence
     found = next((folder / f"{name}.toml" for folder in folders if os.path.lexists(folder / f"{name}.toml")), None)
     if found is None:
-        names = sorted({one.stem for folder in folders for one in folder.glob("*.toml")})
-        raise file_error(path, [f"network.profile: there is no profile {name}; there are: {', '.join(['none', *names])}"])
+        names = {one.stem for folder in folders for one in folder.glob("*.toml") if NAME.fullmatch(one.stem)}
+        usable = [NO_NETWORK.name, *sorted(names - {NO_NETWORK.name})]
+        raise file_error(path, [f"network.profile: there is no profile {name}; there are: {', '.join(usable)}"])
     return load_profile(found)
 
 

@@ -40,6 +40,8 @@ _PARAMETER = re.compile(r"[A-Za-z0-9._~-]{1,64}")  # RFC 3986 section 2.3
 _FRAMING = frozenset(
     {"host", "connection", "content-length", "transfer-encoding", "keep-alive", "proxy-connection", "te", "trailer", "upgrade", "expect"}
 )
+# written by the host's side where something is attached, so that an answer comes whole and can be read
+_REWRITTEN = frozenset({"range", "if-range", "accept-encoding"})
 
 
 def _count(value: object) -> int:
@@ -190,9 +192,14 @@ def _attached(key: str, value: object) -> tuple[Attachment, ...]:
     if not isinstance(value, list) or not 1 <= len(value) <= _ATTACHED:
         raise PolicyError("refused.policy", f"{key}: want a list of 1 to {_ATTACHED} tables")
     found = tuple(_attachment(key, entry) for entry in value)
-    fields = [one.header.lower() if one.header is not None else f"?{one.query}" for one in found]
+    fields = [_same(one.header) if one.header is not None else f"?{one.query}" for one in found]
     _refuse_if(len({*fields}) < len(fields), f"{key}: two secrets for one header or query parameter")
     return found
+
+
+def _same(header: str) -> str:
+    """Names with one of these are one header to some servers."""
+    return header.lower().replace("_", "-")
 
 
 def _attachment(key: str, entry: object) -> Attachment:
@@ -205,7 +212,8 @@ def _attachment(key: str, entry: object) -> Attachment:
         good = isinstance(header, str) and _TOKEN.fullmatch(header) is not None
         _refuse_if(not good, f"{key}: header: want the name of a header (RFC 9110)")
         # security: another Host or length would send the request, or half of it, to somebody else with the secret in it
-        _refuse_if(good and str(header).lower() in _FRAMING, f"{key}: header: this one belongs to the connection and carries no secret")
+        _refuse_if(good and _same(str(header)) in _FRAMING, f"{key}: header: this one belongs to the connection and carries no secret")
+        _refuse_if(good and _same(str(header)) in _REWRITTEN, f"{key}: header: this one is written anew after secrets are attached")
     else:
         good = isinstance(query, str) and _PARAMETER.fullmatch(query) is not None
         _refuse_if(not good, f"{key}: query: want the name of a parameter: letters, digits and . _ ~ -")

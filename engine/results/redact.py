@@ -13,23 +13,23 @@ Laws:
    lines inside the value, base85, the codes of its characters as numbers, with characters put between (tests/unit/test_redact.py).
    A tool that means harm can always hide a value that it holds: what helps against it is that it never holds one.
 3. What is found in an encoded spelling is replaced whole, and looking at what came out finds nothing (tests/fuzz/test_redact.py).
-4. A value that is split over items, or over the texts inside one item, is found when its last part comes
+4. A value that is split over items, or inside one item over its texts, its keys, or both in turn, is found when its last part comes
    (tests/unit/test_redact_trail.py).
-5. The time is in proportion to the data, whatever stands in it (tests/unit/test_redact.py).
+5. The work is in proportion to the data, whatever stands in it (tests/unit/test_redact_work.py).
 """
 
 import json
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
-from itertools import islice
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, NoReturn
 
+import msgpack
+
 from engine.policy.shapes import ValueShapes
+from engine.results.needles import Found, Needles
 from engine.results.needles import Hit as Hit
-from engine.results.needles import Needles
 from engine.spelling import spelled
 
-MOST_TEXTS = 4096  # of one item; of an item with more, the first and the last half of them are joined
 _SHORT = 64 << 10  # bytes; up to here a second pass costs less than finding out by one
 
 
@@ -57,17 +57,31 @@ class Watch:
     def __reduce__(self) -> NoReturn:
         raise TypeError("what holds secret values is not copied")
 
+    def until(self, given_up: Callable[[], bool]) -> "Watch":
+        """The same one, for work in a thread: it raises GivenUp soon after that says so."""
+        other = object.__new__(Watch)
+        other._needles, other.reach, other.numeric = self._needles.until(given_up), self.reach, self.numeric
+        return other
+
     def look(self, data: bytes | memoryview, before: bytes = b"") -> tuple[Hit, ...]:
         """The hits that end in these bytes, by where they start; with a part in ``before`` the start is below 0.
 
         A shape that stands inside a value is left out. For much data take ``slices``.
         """
-        return self._look(data, before, uncertain=True)
+        return _hits(self._look(data, before, uncertain=True))
 
     def slices(self, data: bytes | memoryview) -> Iterator[tuple[Hit, ...]]:
         """``look``, about a millisecond at a time, so that the caller can give others a turn in between."""
-        for hits in self._needles.hits(data):
-            yield _sorted(hits)
+        for found in self._needles.hits(data):
+            yield _hits(_sorted(found))
+
+    def seen(self, data: bytes | memoryview) -> tuple[Hit, ...]:
+        """The first hit of each ID: enough to judge much data by, and never more than there are IDs."""
+        first: dict[str, Found] = {}
+        for found in self._needles.hits(data):
+            for hit in _sorted(found):
+                first.setdefault(hit[2], hit)
+        return _hits(first.values())
 
     def text(self, text: str) -> tuple[str, Counter[str]]:
         """The text with marks in place of all that was found, and how often each ID was."""
@@ -106,17 +120,19 @@ class Watch:
         if not (hits := self.look(spelled(value))):
             return value
         if isinstance(value, dict):
-            return {(_mark(found[0].id) if (found := self.look(spelled(key))) else key): self._blotted(item) for key, item in value.items()}
+            made = _Members()
+            for key, item in value.items():
+                made.add(_mark(found[0].id) if (found := self.look(spelled(key))) else key, self._blotted(item))
+            return made.members
         return [self._blotted(item) for item in value] if isinstance(value, list) else _mark(hits[0].id)
 
-    def _look(self, data: bytes | memoryview, before: bytes, *, uncertain: bool) -> tuple[Hit, ...]:
+    def _look(self, data: bytes | memoryview, before: bytes, *, uncertain: bool) -> list[Found]:
         if len(data) < _SHORT and not before and self._needles.silent(data):
-            return ()
-        if not before:
-            return _sorted(hit for hits in self._needles.hits(data) for hit in hits if uncertain or hit.certain)
+            return []
         cut = len(before)
-        found = (hit for hits in self._needles.hits(before + bytes(data)) for hit in hits if hit.end > cut and (uncertain or hit.certain))
-        return tuple(Hit(id=hit.id, certain=hit.certain, start=hit.start - cut, end=hit.end - cut) for hit in _sorted(found))
+        whole = b"".join((before, data)) if before else data
+        found = _sorted(hit for hits in self._needles.hits(whole) for hit in hits if -hit[1] > cut and (uncertain or hit[3]))
+        return [(start - cut, end + cut, name, certain) for start, end, name, certain in found] if cut else found
 
     def _text(self, text: str, before: bytes = b"") -> tuple[str, Counter[str]]:
         data = text.encode("utf-8", "surrogatepass")
@@ -131,11 +147,10 @@ class Watch:
             counts.update(found)
             return text
         if isinstance(value, dict):
-            made: dict[str, Any] = {}
+            made = _Members()
             for key, item in value.items():
-                # two keys may have become one, and no entry may go missing for it
-                made[_unused(self._value(key, counts, raising=raising), made)] = self._value(item, counts, raising=raising)
-            return made
+                made.add(self._value(key, counts, raising=raising), self._value(item, counts, raising=raising))
+            return made.members
         if isinstance(value, list | tuple):
             return [self._value(item, counts, raising=raising) for item in value]
         if self.numeric and (ids := self.numbers(value)):
@@ -162,9 +177,15 @@ class Trail:
     def look(self, payload_text: bytes, carrier: str = "") -> tuple[Hit, ...]:
         """The hits that end in this text, of which earlier texts may be a part (then ``start`` is below 0); the text is remembered."""
         before = self._ends.get(carrier, b"")
-        hits = self._watch._look(payload_text, before, uncertain=False)
+        hits = _hits(self._watch._look(payload_text, before, uncertain=False))
         self._remember(payload_text, carrier, before)
         return hits
+
+    def fork(self) -> "Trail":
+        """Another one that goes on from here by itself."""
+        other = Trail(self._watch)
+        other._ends.update(self._ends)
+        return other
 
     def text(self, text: str, carrier: str) -> tuple[str, Counter[str]]:
         """``Watch.text`` for a text that goes on where the carrier's last one ended. What went out before cannot be called back."""
@@ -174,37 +195,58 @@ class Trail:
         return made, counts
 
     def item(self, value: Any, carrier: str) -> tuple[Hit, ...]:
-        """``look`` over all texts of an item joined, and over its keys joined."""
-        return (*self.look(joined(value), f"{carrier} texts"), *self.look(joined(value, keys=True), f"{carrier} keys"))
+        """``look`` over all texts of an item joined, over its keys joined, and over both as they stand there."""
+        texts, keys, both = streams(value)
+        found = self.look(texts, f"{carrier} texts")
+        if not keys and not self._ends.get(f"{carrier} keys"):  # no key yet: both are the texts, and their ends are the same
+            self._ends[f"{carrier} both"] = self._ends[f"{carrier} texts"]
+            return found
+        return (*found, *self.look(keys, f"{carrier} keys"), *self.look(both, f"{carrier} both"))
 
     def _remember(self, text: bytes, carrier: str, before: bytes) -> None:
         keep = max(self._watch.reach - 1, 0)
         self._ends[carrier] = (before + text[max(0, len(text) - keep) :])[-keep:] if keep else b""
 
 
-def joined(value: Any, *, keys: bool = False) -> bytes:
-    """The texts of plain data (or the keys) in their order, nothing between them: of more than ``MOST_TEXTS`` both ends."""
-    found = list(islice(_texts(value, keys), MOST_TEXTS + 1))
-    if len(found) > MOST_TEXTS:
-        found = found[: MOST_TEXTS // 2] + list(islice(_texts(value, keys, backwards=True), MOST_TEXTS // 2))[::-1]
-    return "".join(found).encode("utf-8", "surrogatepass")
-
-
-def _texts(value: Any, keys: bool, *, backwards: bool = False) -> Iterator[str]:
+def streams(value: Any) -> tuple[bytes, bytes, bytes]:
+    """The texts of plain data, its keys, and both in turn, in the order in which they stand there and with nothing between them."""
+    texts: list[str] = []
+    keys: list[str] = []
+    both: list[str] = []
     waiting = [value]
     while waiting:
         top = waiting.pop()
         if isinstance(top, str):
-            if not keys:
-                yield top
+            texts.append(top)
+            both.append(top)
         elif isinstance(top, dict):
-            pairs = list(top.items())
-            for key, item in pairs if backwards else reversed(pairs):
-                waiting += [_Key(key)] * keys + [item] if backwards else [item] + [_Key(key)] * keys
+            waiting.extend(one for key, item in reversed(top.items()) for one in (item, _Key(key)))
         elif isinstance(top, list | tuple):
-            waiting.extend(top if backwards else reversed(top))
-        elif isinstance(top, _Key):
-            yield top.text
+            waiting.extend(reversed(top))
+        elif type(top) is _Key:
+            keys.append(top.text)
+            both.append(top.text)
+    made = ("".join(parts).encode("utf-8", "surrogatepass") for parts in (texts, keys, both))
+    return next(made), next(made), next(made)
+
+
+def remains(watch: Watch, value: Any) -> tuple[str, ...]:
+    """The IDs of what plain data certainly holds: as it would be sent, joined, or in a number."""
+    packed = msgpack.packb(value, unicode_errors="surrogatepass")
+    found = {hit.id for hit in (*watch.seen(packed), *Trail(watch).item(value, "")) if hit.certain}
+    return tuple(sorted({*found, *watch.numbers(value)}))
+
+
+def blotted(value: Any, name: str, *, keys: bool) -> Any:
+    """The same data with a mark in place of each text, and of each key if that is wanted."""
+    if isinstance(value, str):
+        return _mark(name)
+    if isinstance(value, dict):
+        made = _Members()
+        for key, item in value.items():
+            made.add(_mark(name) if keys else key, blotted(item, name, keys=keys))
+        return made.members
+    return [blotted(item, name, keys=keys) for item in value] if isinstance(value, list | tuple) else value
 
 
 class _Key:
@@ -212,6 +254,24 @@ class _Key:
 
     def __init__(self, text: str) -> None:
         self.text = text
+
+
+class _Members:
+    """An object that is being made: two keys may have become one mark, and no entry may go missing for it."""
+
+    __slots__ = ("_next", "members")
+
+    def __init__(self) -> None:
+        self.members: dict[str, Any] = {}
+        self._next: dict[str, int] = {}  # by key: the first number behind it that was not tried
+
+    def add(self, key: str, value: Any) -> None:
+        made = key
+        while made in self.members:
+            # security: counted on from the last one; from the first each time, equal marks would cost their number squared
+            self._next[key] = number = self._next.get(key, 1) + 1
+            made = f"{key}~{number}"
+        self.members[made] = value
 
 
 def _numbers(value: Any) -> Iterator[int | float]:
@@ -236,52 +296,53 @@ def _mark(name: str) -> str:
     return f"[redacted:{name}]"
 
 
-def _unused(key: str, taken: Mapping[str, Any]) -> str:
-    number, made = 1, key
-    while made in taken:
-        number += 1
-        made = f"{key}~{number}"
-    return made
+def _hits(found: Iterable[Found]) -> tuple[Hit, ...]:
+    return tuple(Hit(id=name, certain=certain, start=start, end=-end) for start, end, name, certain in found)
 
 
-def _sorted(hits: Iterable[Hit]) -> tuple[Hit, ...]:
+def _sorted(found: Iterable[Found]) -> list[Found]:
     """By where they start; a shape inside a value is left out, because the value's name says more."""
-    ordered = sorted(hits, key=lambda hit: (hit.start, -hit.end))
-    end, kept = -1, []
-    for hit in ordered:
-        if not hit.id.startswith("shape:"):
-            end = max(end, hit.end)
-        elif hit.end <= end:
+    reached, kept = -1, []
+    for hit in sorted(found):
+        if not hit[2].startswith("shape:"):
+            reached = max(reached, -hit[1])
+        elif -hit[1] <= reached:
             continue
         kept.append(hit)
-    return tuple(kept)
+    return kept
 
 
-def _marked(data: bytes, hits: tuple[Hit, ...]) -> tuple[bytes, Counter[str]]:
+def _marked(data: bytes, found: list[Found]) -> tuple[bytes, Counter[str]]:
     """The data with marks in place of each stretch of hits, and how often each ID's mark stands in it."""
     parts: list[bytes] = []
-    counts: Counter[str] = Counter()
-    at = 0
-    for start, end, names in _stretches(hits):
-        start, end = _whole(data, max(start, at)), _whole(data, end, onward=1)
-        values = [name for name in names if not name.startswith("shape:")] or names
-        parts += [data[at:start], *(_mark(name).encode() for name in values)]
-        counts.update(values)
+    counts: dict[str, int] = {}
+    marks: dict[str, bytes] = {}
+    at, size = 0, len(data)
+    for start, end, names in _stretches(found):
+        start = _whole(data, start) if start > at else at
+        end = _whole(data, end, onward=1) if end < size else size
+        parts.append(data[at:start])
+        for name in [name for name in names if not name.startswith("shape:")] or names if len(names) > 1 else names:
+            if name not in counts:
+                counts[name], marks[name] = 0, _mark(name).encode()
+            parts.append(marks[name])
+            counts[name] += 1
         at = end
-    return b"".join((*parts, data[at:])), counts
+    parts.append(data[at:])
+    return b"".join(parts), Counter(counts)
 
 
-def _stretches(hits: tuple[Hit, ...]) -> Iterator[tuple[int, int, list[str]]]:
+def _stretches(found: list[Found]) -> Iterator[tuple[int, int, list[str]]]:
     """Hits that overlap, or of one secret that touch, are one stretch with the names of all of them."""
     start, end, names = 0, 0, list[str]()
-    for hit in hits:
-        if names and (hit.start < end or (hit.start == end and names == [hit.id])):
-            end = max(end, hit.end)
-            names += [hit.id] if hit.id not in names else []
+    for begins, ends, name, _ in found:
+        if names and (begins < end or (begins == end and names == [name])):
+            end = max(end, -ends)
+            names += [name] if name not in names else []
             continue
         if names:
             yield start, end, names
-        start, end, names = hit.start, hit.end, [hit.id]
+        start, end, names = begins, -ends, [name]
     if names:
         yield start, end, names
 

@@ -10,7 +10,7 @@ Laws:
 """
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from types import MappingProxyType
 
 from engine.errors import EngineBug
@@ -33,20 +33,23 @@ class Environ:
 
 
 def build(resolved: Resolved, secrets: Mapping[str, str], *, certificates: bool = False) -> Environ:
-    """The worker's variables. ``secrets`` are those of its credential, ``certificates`` says that it finds a file of them."""
+    """The worker's variables. ``secrets`` are those of its credential, ``certificates`` says that it finds a file of them.
+
+    Raises EngineBug for what no step above should have let in.
+    """
     trust = CERTIFICATES if certificates else {}
-    variables = {**BASELINE, **trust, **resolved.environment, **secrets}
-    _last_look(variables, resolved, frozenset(secrets), trust)
-    return Environ(variables=variables, secret_names=frozenset(secrets))
+    made = Environ(variables={**BASELINE, **trust, **resolved.environment, **secrets}, secret_names=frozenset(secrets))
+    if any(_strays(made, resolved, {**BASELINE, **trust})):
+        # no value is bound in this frame: a trace that shows locals shows names
+        raise EngineBug("engine_failed.bug", "the environment held a name that may never cross; nothing was started")
+    return made
 
 
-def _last_look(variables: Mapping[str, str], resolved: Resolved, secret_names: frozenset[str], trust: Mapping[str, str]) -> None:
-    """Refuse to hand over what no step above should have let in; raises EngineBug, because then a step is broken."""
-    ours = {**BASELINE, **trust}
+def _strays(made: Environ, resolved: Resolved, ours: Mapping[str, str]) -> Iterator[bool]:
+    """For each variable, whether no step should have let it in: then a step is broken."""
     granted = {name for capability in resolved.credentials for name in resolved.families.get(capability, ())}
-    for name, value in variables.items():
+    for name, value in made.variables.items():
         expected = ours[name] if name in ours else resolved.environment.get(name)
         # security: a later merge or a hand-made record must not bring back a scrubbed name or move the search path
-        stray = name not in granted if name in secret_names else value != expected
-        if stray or (name not in ours and name not in secret_names and resolved.denied.denied(name)):
-            raise EngineBug("engine_failed.bug", "the environment held a name that may never cross; nothing was started")
+        stray = name not in granted if name in made.secret_names else value != expected
+        yield stray or (name not in ours and name not in made.secret_names and resolved.denied.denied(name))

@@ -50,7 +50,7 @@ class Jail:
         self._survived = False
         self.doomed = False  # it was sent a SIGKILL, so it serves nobody again, though the kernel may not say yet that it is gone
         self.enforced: Mapping[str, int] = {}
-        self.listeners: tuple[socket.socket, ...] = ()  # of the plan's, in its order; they do not block, and end with the jail
+        self.listeners: tuple[socket.socket, ...] = ()  # of the plan's, in its order, and bound; they do not block, and end with the jail
         self.holds_tool = False  # its first process has imported it, and its children find it there
         self._scratch: Path | None = None
         self.oom = plan.order["cgroup_limits"].get("memory") is not None
@@ -262,7 +262,7 @@ class Jail:
         if data.startswith(b"F"):
             name, number, text = (data[1:].decode("utf-8", "replace") + "\n\n").split("\n")[:3]
             raise HostError("refused.start_failed", f"step '{name}' failed: {text} (errno {number})")
-        if not data.startswith(b"U") or self._first < 0 or not self._listening_as_planned():
+        if not data.startswith(b"U") or self._first < 0 or not self._bound_as_planned():
             raise HostError("refused.start_failed", why)
         lines = dict(line.split("=", 1) for line in data[1:].decode("ascii", "replace").splitlines())
         self.enforced = {name: int(level) for name, level in lines.items() if name != "pid1"}
@@ -276,7 +276,7 @@ class Jail:
         if self._plan.walls and missing:
             raise HostError("refused.cannot_enforce", *missing)
 
-    def _listening_as_planned(self) -> bool:
+    def _bound_as_planned(self) -> bool:
         """Whether what came with the report are the plan's listeners, each where it belongs."""
         network = self._plan.order["network"]
         wanted = [] if network is None else [(address, port) for address, port in network["listeners"]]
@@ -285,7 +285,7 @@ class Jail:
         for end in self.listeners:
             end.setblocking(False)
         # security: where a connection leads is told by its listener alone, so the order must be the plan's
-        return all(_listens(end, place) for end, place in zip(self.listeners, wanted, strict=True))
+        return all(_bound(end, place) for end, place in zip(self.listeners, wanted, strict=True))
 
     def _records(self) -> bool | None:
         """Take what the zygote wrote on children that ended; None when that was nothing, false when it will write no more."""
@@ -308,6 +308,9 @@ class Jail:
             child.end, taken = End(status=status, user_us=user, system_us=system, peak_rss_kib=peak), True
 
 
-def _listens(end: socket.socket, place: tuple[str, int]) -> bool:
-    """Whether it is a listening stream of IPv4 at that address and port."""
-    return end.family == socket.AF_INET and end.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN) == 1 and end.getsockname() == place
+def _bound(end: socket.socket, place: tuple[str, int]) -> bool:
+    """Whether it is a TCP socket of IPv4, bound to that address and port, that does not listen."""
+    options = (socket.SO_TYPE, socket.SO_PROTOCOL, socket.SO_ACCEPTCONN)
+    # security: one that listens by itself would take connections outside of every call
+    found = [end.getsockopt(socket.SOL_SOCKET, option) for option in options]
+    return end.family == socket.AF_INET and found == [socket.SOCK_STREAM, socket.IPPROTO_TCP, 0] and end.getsockname() == place

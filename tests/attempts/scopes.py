@@ -1,6 +1,7 @@
 """Scopes for tests of the wall, and the recipes of workers that have one: made from places, without a policy that grants them."""
 
 import dataclasses
+import hashlib
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -20,7 +21,13 @@ def scope(*places: str, trust: Path | None = None, **rule: Any) -> Scope:
     """What a call may reach that asked for these, each granted by an entry of its own."""
     made = [place_of(text) for text in places]
     destinations = tuple(Destination(place=one, rule=Rule(place=one, upstream_port=one.port, **rule)) for one in sorted(made))
-    return Scope(profile="tested", destinations=destinations, bounds=EgressBounds(), trust=None if trust is None else str(trust))
+    known = {} if trust is None else {"trust": str(trust), "trust_digest": digest(trust)}
+    return Scope(profile="tested", destinations=destinations, bounds=EgressBounds(), **known)
+
+
+def digest(trust: Path) -> str:
+    """Of a file of certificates, as a policy that is read now has it; of one that cannot be read, none that any file has."""
+    return f"sha256:{hashlib.sha256(trust.read_bytes()).hexdigest()}" if trust.is_file() else "sha256:"
 
 
 def prepared(engine: Engine, tool: LoadedTool, request: object, wanted: Scope, **changes: Any) -> Prepared:

@@ -1,5 +1,7 @@
 """The process that checks large values: what it is given, what it may do, and that it dies with the supervisor."""
 
+import contextlib
+import errno
 import os
 import select
 import socket
@@ -42,6 +44,18 @@ def status(pid: int) -> dict[str, str]:
     return {name: value.strip() for name, _, value in (line.partition(":") for line in lines)}
 
 
+async def reads(channel: socket.socket) -> None:
+    """Returns when the process has begun with an order, and waits for the rest of it: its program runs, as it always will.
+
+    That it was spawned says less: the kernel tells so while it has not laid out the new program's environment yet.
+    """
+    channel.send((1 << 30).to_bytes(4, "big"))
+    with contextlib.suppress(BlockingIOError):
+        while True:
+            channel.send(bytes(1 << 16))
+    await trio.lowlevel.wait_writable(channel)
+
+
 async def test_it_inherits_nothing() -> None:
     """Four names in its environment, the null device three times, and its channel."""
     os.environ["STOCKADE_TEST_CANARY"] = "zebra"
@@ -49,6 +63,8 @@ async def test_it_inherits_nothing() -> None:
     os.set_inheritable(kept, True)
     try:
         process, pidfd, channel = checkers._spawn()  # not locked yet, so that an ordinary user can look as well
+        with trio.fail_after(60):
+            await reads(channel)
         seen = psutil.Process(process.pid)
         assert seen.environ() == {"LC_ALL": "C.UTF-8", "MALLOC_ARENA_MAX": "1", "PATH": "/nonexistent", "TZ": "UTC"}
         assert (seen.cwd(), os.getsid(process.pid)) == ("/", process.pid)
@@ -62,15 +78,16 @@ async def test_it_inherits_nothing() -> None:
 
 async def test_it_is_started_by_the_thread_of_the_loop(monkeypatch: pytest.MonkeyPatch) -> None:
     """Its death signal goes by thread: one of the pool would end, and the process with it, after ten idle seconds."""
-    spawn, threads = checkers._spawn, []
+    threads = []
 
     def noted() -> Any:
         threads.append(threading.get_ident())
-        return spawn()
+        raise OSError(errno.EAGAIN, os.strerror(errno.EAGAIN))
 
     monkeypatch.setattr(checkers, "_spawn", noted)
-    async with running():
-        assert threads == [threading.get_ident()]
+    with pytest.raises(HostError):
+        await CheckingProcess.start({})
+    assert threads == [threading.get_ident()]
 
 
 async def test_it_is_locked_before_its_first_value() -> None:

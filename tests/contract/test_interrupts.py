@@ -6,6 +6,7 @@ The signal is raised by the code that it is to hit, so that no test waits for th
 import contextlib
 import gc
 import signal
+import socket
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
@@ -15,14 +16,18 @@ import trio
 
 from engine.call import Call, Emit
 from engine.concluding import Conclusion
+from engine.egress import vault
+from engine.egress.resolver import FixedResolver
 from engine.errors import HostError
 from engine.events import ToolOutput
 from engine.host import Engine
 from engine.launchers import Launchers
 from engine.outcome import Outcome
+from engine.outward import Outward
 from engine.supervision.pool import Pool
 from engine.supervision.values import Values
 from tests import kit, moments
+from tests.network import scoped
 
 Use = Callable[[Engine], Awaitable[None]]
 SHOWS = moments.HERE + "import time\nwhile True: time.sleep(1000)\n"
@@ -34,13 +39,13 @@ def interrupt() -> None:
     signal.raise_signal(signal.SIGINT)
 
 
-def left_of(folder: Path, use: Use) -> tuple[BaseException | None, list[str]]:
+def left_of(folder: Path, use: Use, **options: Any) -> tuple[BaseException | None, list[str]]:
     """What comes out of a program that uses an engine, and the reasons on the receipts of its calls; nothing else is left of it."""
     launchers: list[int] = []
 
     async def program() -> None:
         with trio.fail_after(60):
-            async with kit.plain_engine(folder / "state") as engine:
+            async with kit.plain_engine(folder / "state", **options) as engine:
                 await engine.load(kit.write(folder / "source", moments.RUN))
                 launchers.extend(engine.launcher_pids)
                 await use(engine)
@@ -270,3 +275,52 @@ def test_one_that_hits_the_engines_end(tmp_path: Path, monkeypatch: pytest.Monke
 
     raised, reasons = left_of(tmp_path, using)
     assert (type(raised), reasons) == (KeyboardInterrupt, ["ok.done"])
+
+
+def test_one_that_hits_the_reading_of_a_secret(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """While a command that prints it runs: that ends, and with it the interrupt comes out of the load."""
+    hear, policy = vault._hear, tmp_path / "policy.toml"
+    policy.write_text('extends = "required"\n[secrets]\nkey = { value = "command:/bin/sleep 1000", reason = "a test" }\n')
+
+    async def interrupted(*heard: Any) -> None:
+        interrupt()
+        await hear(*heard)
+
+    async def using(engine: Engine) -> None:
+        monkeypatch.setattr(vault, "_hear", interrupted)
+        await engine.load(tmp_path / "source" / "tools.py", policy=policy)
+
+    raised, reasons = left_of(tmp_path, using)
+    assert (type(raised), reasons) == (KeyboardInterrupt, [])
+
+
+ASKS = """
+from engine import http, tool
+
+
+@tool(effect="read", network=["{place}"])
+def ask() -> int:
+    "Waits for what never comes."
+    return http.get("http://{place}/").status
+"""
+
+
+def test_one_that_hits_a_request_of_the_engines(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """While the engine waits for a host that never answers, on behalf of a tool: the connection and the call end."""
+    answer = Outward.answer
+
+    async def interrupted(outward: Outward, arguments: dict[str, Any]) -> tuple[bool, Any]:
+        interrupt()
+        return await answer(outward, arguments)
+
+    with socket.create_server((scoped.LOOPBACK, 0)) as silent:
+        place = f"{scoped.WEB}:{silent.getsockname()[1]}"
+        policy = scoped.policy(tmp_path / "policy", scoped.Rule(place, "http"))
+
+        async def using(engine: Engine) -> None:
+            await engine.load(kit.write(tmp_path / "asks", ASKS.format(place=place)), policy=policy)
+            monkeypatch.setattr(Outward, "answer", interrupted)
+            await engine.call("ask", {})
+
+        raised, reasons = left_of(tmp_path, using, resolver=FixedResolver({scoped.WEB: [scoped.LOOPBACK]}))
+    assert (type(raised), reasons) == (KeyboardInterrupt, ["cancelled.caller"])

@@ -42,6 +42,12 @@ def long(text: str) -> str:
     return text[::-1]
 
 
+@tool(effect="read", output={"type": "array", "items": {"type": "string", "maxLength": 16}})
+def short(text: str) -> list[str]:
+    "Texts that are shorter than any mark."
+    return json.loads(text[::-1])
+
+
 @tool(effect="read", output={"enum": ["a", "b"]})
 def choose(text: str) -> str:
     "One of two words."
@@ -63,6 +69,17 @@ def tell(text: str, context: Context) -> str:
     print("warned", text, file=sys.stderr)
     context.progress(1, 2, text)
     context.log.info("logged " + text, data=[text])
+    return "told"
+
+
+@tool(effect="read")
+def count(text: str, context: Context) -> str:
+    "A number as its progress, and in a log record."
+    where, number = json.loads(text[::-1])
+    if where == "progress":
+        context.progress(number, None, "said")
+    else:
+        context.log.info("said", data={"number": number})
     return "told"
 
 
@@ -132,6 +149,10 @@ CARRIERS: dict[str, Any] = {
     "in capitals": SECRET.encode().hex().upper(),
     **{f"base64 from {shift}": text for shift, text in enumerate(BASE64)},
     "split over items": [SECRET[:7], SECRET[7:]],
+    "split over keys": {SECRET[:7]: 1, SECRET[7:]: 2},
+    "split over nested keys": {SECRET[:7]: {SECRET[7:]: 1}},
+    "split over a key and its text": {SECRET[:7]: SECRET[7:]},
+    "split in the middle of very many": [*["x"] * 3000, SECRET[:7], SECRET[7:], *["x"] * 3000],
     "beyond what is checked at once": ["x" * 60_000, {"deep": [SECRET] * 3}, *range(3000)],
 }
 
@@ -230,3 +251,79 @@ async def test_arguments_with_a_secret_are_not_sent(held: Engine) -> None:
     receipt = await outcome.concluded()
     assert (outcome.reason, outcome.lines) == ("refused.secret_in", ("the arguments hold the secret orders_key",))
     assert (receipt["worker"]["started"], receipt["secrets"]) == (False, {"orders_key": {"arguments": 1}})
+
+
+async def test_what_no_mark_can_stand_for_is_withheld(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A number is a secret: under every policy no answer, progress or record shows it; another number passes."""
+    digits = str(10**15 + secrets.randbelow(10**15))
+    monkeypatch.setenv("ORDERS_KEY", digits)
+    for on_secret in ("by_shape", "refuse", "redact"):
+        policy = tmp_path / f"{on_secret}.toml"
+        policy.write_text(POLICY % on_secret)
+        async with kit.clean_engine(tmp_path / "state", policy=policy) as engine:
+            await engine.load(kit.write(tmp_path / "source", TOOLS))
+            tried = {
+                "result": await engine.call("say", {"text": packed({"a": [int(digits)]})}),
+                "progress": await engine.call("count", {"text": packed(["progress", int(digits)])}),
+                "log": await engine.call("count", {"text": packed(["log", int(digits)])}),
+            }
+            for where, outcome in tried.items():
+                found = (await outcome.concluded())["secrets"]
+                assert (where, outcome.reason, outcome.value, found) == (where, "refused.secret_out", None, {"orders_key": {where: 1}})
+                assert digits not in repr((outcome.lines, outcome.stdout, outcome.stderr))
+            assert (await engine.call("say", {"text": packed(int(digits) + 1)})).value == int(digits) + 1
+            assert (await engine.call("count", {"text": packed(["progress", 7])})).reason == "ok.done"
+
+
+@pytest.mark.parametrize("held", ["redact"], indirect=True)
+async def test_codes_that_show_it_in_a_frame_are_withheld(held: Engine) -> None:
+    """They are its very bytes there, and nothing in the data can be replaced; of words one mark is left."""
+    codes = [*SECRET.encode()]
+    withheld = ("refused.secret_out", None, ("what the tool answered holds orders_key",), {"orders_key": {"result": 1}})
+    assert await judged(held, "say", packed({"a": codes})) == withheld
+    assert (await judged(held, "say", packed({"a": codes[:-1]})))[:2] == ("ok.done", {"a": codes[:-1]})
+
+
+LIKELY = "://admin:" + secrets.token_hex(8) + "@"
+
+
+async def test_what_only_looks_like_a_secret_is_redacted(held: Engine) -> None:
+    """By default: the answer comes, with a mark."""
+    mark = "[redacted:shape:url_password]"
+    expected = ("ok.done", {"a": f"postgres{mark}db"}, (), {"shape:url_password": {"result": 1}})
+    assert await judged(held, "say", packed({"a": f"postgres{LIKELY}db"})) == expected
+
+
+@pytest.mark.parametrize("held", ["refuse"], indirect=True)
+async def test_or_withheld_where_the_policy_refuses(held: Engine) -> None:
+    """The same answer does not come."""
+    withheld = ("refused.secret_out", None, ("what the tool answered holds shape:url_password",), {"shape:url_password": {"result": 1}})
+    assert await judged(held, "say", packed({"a": f"postgres{LIKELY}db"})) == withheld
+
+
+async def test_a_line_that_is_made_one_shows_no_value(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Line breaks, two blanks and signs of no width become one blank: it is looked at again as it is shown."""
+    spaced = f"{secrets.token_hex(6)} {secrets.token_hex(6)}"
+    monkeypatch.setenv("ORDERS_KEY", spaced)
+    policy = tmp_path / "policy.toml"
+    policy.write_text(POLICY % "by_shape")
+    async with kit.clean_engine(tmp_path / "state", policy=policy) as engine:
+        await engine.load(kit.write(tmp_path / "source", TOOLS))
+        for between in ("\n", "  ", "\t", "\u200b"):
+            outcome = await engine.call("fail", {"text": hidden(spaced.replace(" ", between))})
+            assert (between, outcome.lines) == (between, (f"ValueError: failed with {MARK}",))
+            async with engine.stream("tell", {"text": hidden(spaced.replace(" ", between))}) as items:
+                shown = [item async for item in items][:2]
+            assert (between, [item.message for item in shown if isinstance(item, Progress | LogRecord)]) == (
+                between,
+                [MARK, f"logged {MARK}"],
+            )
+
+
+@pytest.mark.parametrize("held", ["redact"], indirect=True)
+async def test_a_refusal_names_the_secret_also_when_it_came_in_parts(held: Engine) -> None:
+    """Each part fits the schema, and no mark does."""
+    pieces = [SECRET[:16], SECRET[16:]]
+    withheld = ("refused.secret_out", None, ("what the tool answered holds orders_key",), {"orders_key": {"result": 1}})
+    assert await judged(held, "short", packed(pieces)) == withheld
+    assert (await judged(held, "short", packed(["x" * 16])))[:2] == ("ok.done", ["x" * 16])

@@ -17,6 +17,7 @@ from engine.outcome import Outcome
 from engine.policy.model import Freshness
 from engine.supervision.pool import Seat
 from engine.supervision.spare import Recipe
+from engine.worker import native
 from engine.worker.native import Jail
 from tests import kit, levels, moments
 from tests.attempts import pairs, scopes
@@ -54,15 +55,30 @@ class TestReport:
     """The listeners come with it, or there is no jail."""
 
     async def test_they_are_the_plans_in_its_order(self, engine: Engine, recipe: Recipe) -> None:
-        """Each listens at its address, blocks nobody, is inherited by nobody, and is closed with the jail."""
+        """Each is bound to its address and does not listen, blocks nobody, is inherited by nobody, and is closed with the jail."""
         before = kit.Belongings.now().descriptors
         async with pairs.jail_of(engine, recipe) as jail:
             listeners = jail.listeners
             assert [str(one.place) for one in recipe.plan.listeners] == ["203.0.113.7:443", "api.example.com:443", "b.example.com:80"]
             assert [end.getsockname() for end in listeners] == [("203.0.113.7", 443), ("127.1.0.1", 443), ("127.1.0.2", 80)]
             assert [(end.getblocking(), end.get_inheritable()) for end in listeners] == [(False, False)] * 3
+            assert [end.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN) for end in listeners] == [0] * 3
         assert (jail.listeners, [end.fileno() for end in listeners]) == ((), [-1] * 3)
         assert kit.Belongings.now().descriptors == before
+
+    def test_another_kind_of_socket_is_none(self) -> None:
+        """One that listens by itself would take connections outside of every call; the control is bound, and no more."""
+        kinds = (socket.SOCK_STREAM, 0), (socket.SOCK_DGRAM, 0)
+        found = []
+        for kind, protocol in kinds:
+            with socket.socket(socket.AF_INET, kind, protocol) as end:
+                end.bind(("127.0.0.1", 0))
+                host, port = end.getsockname()
+                found.append([native._bound(end, (host, port)), native._bound(end, (host, port + 1))])
+                if kind == socket.SOCK_STREAM:
+                    end.listen()
+                    found[-1].append(native._bound(end, (host, port)))
+        assert found == [[True, False, False], [False, False]]
 
     async def test_who_waits_for_one_is_told_that_its_jail_has_ended(self, engine: Engine, recipe: Recipe) -> None:
         """As for every descriptor of a jail."""
@@ -79,6 +95,7 @@ class TestReport:
             async with trio.open_nursery() as nursery:
                 async with pairs.jail_of(engine, recipe) as jail:
                     for end in jail.listeners:
+                        end.listen()
                         await nursery.start(wait, end)
         assert told == [True] * 3
 

@@ -1,6 +1,8 @@
 """The vault as an engine has it: held before anything runs, renewed when asked, watched for to the end."""
 
 import secrets
+import shutil
+import traceback
 from pathlib import Path
 
 import pytest
@@ -113,3 +115,72 @@ async def test_a_granted_variable_reaches_its_tool_and_leaves_with_no_answer(
         receipt = await outcome.concluded()
         assert (outcome.reason, outcome.lines) == ("refused.secret_out", ("what the tool answered holds acme",))
         assert (receipt["secrets"], value in str(receipt)) == ({"acme": {"result": 1}}, False)
+
+
+async def test_a_variable_is_read_again(key: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """From the reload on, and not before; without a value the tools that need it are refused, and the old ones are watched for."""
+    old, new = secret(), secret()
+    monkeypatch.setenv("ACME_KEY", old)
+    async with kit.clean_engine(tmp_path / "state", policy=tmp_path / "policy.toml") as engine:
+        await engine.load(kit.write(tmp_path / "source", SAY))
+        monkeypatch.setenv("ACME_KEY", new)
+        assert [await reason(engine, text) for text in (old, new)] == ["refused.secret_out", "ok.done"]
+        await engine.reload_secrets()
+        assert [await reason(engine, text) for text in (old, new)] == ["refused.secret_out", "refused.secret_out"]
+        assert (await engine.call("use", {})).value == ["ACME_KEY", "32"]
+        monkeypatch.delenv("ACME_KEY")
+        await engine.reload_secrets()
+        assert (await engine.call("use", {})).reason == "refused.credential_missing"
+        assert [await reason(engine, text) for text in (old, new)] == ["refused.secret_out", "refused.secret_out"]
+
+
+BREAKS = """
+import os
+from engine import tool
+
+if "ACME_KEY" in os.environ:
+    raise RuntimeError("a bad key: " + os.environ["ACME_KEY"])
+
+
+@tool(effect="read", credentials=["acme"])
+def use() -> int:
+    "Never."
+    return 1
+"""
+
+
+async def test_a_worker_that_does_not_come_up_repeats_no_value(key: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What its import raised is told redacted, to who calls and to who warms."""
+    value = secret()
+    monkeypatch.setenv("ACME_KEY", value)
+    async with kit.clean_engine(tmp_path / "state", policy=tmp_path / "policy.toml") as engine:
+        await engine.load(kit.write(tmp_path / "source", BREAKS))
+        outcome = await engine.call("use", {})
+        with pytest.raises(EngineError) as caught:
+            await engine.warm("use")
+        lines = caught.value.lines
+        assert (caught.value.code, lines, value in shown(caught.value)) == (outcome.reason, outcome.lines, False)
+        assert (caught.value.code, lines[0]) == ("tool_error.import", "RuntimeError: a bad key: [redacted:acme]")
+
+
+def shown(error: BaseException) -> str:
+    """What a tool that prints tracebacks with the variables of their frames prints of it; the test's own frame has the value."""
+    assert error.__traceback__ is not None
+    return "".join(traceback.TracebackException(type(error), error, error.__traceback__.tb_next, capture_locals=True).format())
+
+
+async def test_a_refusal_after_the_variables_were_built_shows_no_value(key: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not in any frame's variables: here the folder that a worker is to see is gone."""
+    value = secret()
+    monkeypatch.setenv("ACME_KEY", value)
+    folder = tmp_path / "granted"
+    folder.mkdir()
+    policy = tmp_path / "policy.toml"
+    policy.write_text(policy.read_text() + f'[grants.folders]\ndata = {{ value = "{folder}", reason = "a test" }}\n')
+    async with kit.clean_engine(tmp_path / "state", policy=policy) as engine:
+        await engine.load(kit.write(tmp_path / "source", SAY))
+        shutil.rmtree(folder)
+        with pytest.raises(EngineError) as caught:
+            await engine.warm("use")
+        text = shown(caught.value)
+        assert ("Environ(names=" in text, value in text) == (True, False)

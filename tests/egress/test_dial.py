@@ -2,13 +2,14 @@
 
 import socket
 from collections.abc import Sequence
+from typing import Any
 
 import pytest
 import trio
 
 from engine.egress import dial
 from engine.egress.dial import dialled, vetted
-from engine.egress.resolver import FixedResolver
+from engine.egress.resolver import LONGEST, FixedResolver
 from engine.egress.traffic import Denied
 from engine.policy.network import Destination
 from tests.doors import NAME, destination, listener
@@ -69,6 +70,35 @@ async def test_a_literal_is_judged_without_being_looked_up(host: str, private: t
     except Denied as denied:
         answers = denied.kind
     assert answers == (found or (host,))
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        ValueError("canary.example.test"),
+        ExceptionGroup("canary.example.test", [OSError()]),
+        None,
+        "127.0.0.1",
+        b"127.0.0.1",
+        [7],
+        ["127.0.0.1", None],
+        [f"10.0.0.{number}" for number in range(LONGEST + 1)],
+        [],
+    ],
+)
+async def test_whatever_a_resolver_does_is_no_answer_at_worst(said: Any) -> None:
+    """And what it raised is repeated nowhere."""
+
+    class Odd:
+        async def addresses(self, host: str) -> Any:
+            if isinstance(said, Exception):
+                raise said
+            return said
+
+    granted = destination(443)
+    with pytest.raises(Denied) as caught:
+        await vetted(granted.place, granted.rule, Odd())
+    assert (caught.value.kind, caught.value.__suppress_context__) == ("resolve", True)
 
 
 async def test_an_address_of_this_host_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:

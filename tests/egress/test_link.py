@@ -1,13 +1,14 @@
 """Sockets that end together, idle ones, and two tasks that are one."""
 
 import functools
+import signal
 import socket
 
 import pytest
 import trio
 import trio.testing
 
-from engine.egress.link import BROKEN, Link, both, end_idle
+from engine.egress.link import BROKEN, Link, both, end_idle, plainly
 
 
 def pair() -> tuple[socket.socket, socket.socket]:
@@ -90,3 +91,54 @@ async def test_the_first_error_ends_both_and_is_in_no_group() -> None:
     for one in (functools.partial(both, fail, trio.sleep_forever), functools.partial(both, trio.sleep_forever, fail)):
         with pytest.raises(OSError, match="it broke"):
             await one()
+
+
+def test_an_interrupt_in_the_programs_own_task_is_in_no_group() -> None:
+    """Whether it comes while the task works, or while it waits for the other one to end."""
+
+    async def interrupted() -> None:
+        signal.raise_signal(signal.SIGINT)
+        await trio.sleep_forever()
+
+    async def slow_to_end() -> None:
+        try:
+            await trio.sleep_forever()
+        finally:
+            signal.raise_signal(signal.SIGINT)
+            with trio.CancelScope(shield=True):
+                for _ in range(3):
+                    await trio.lowlevel.checkpoint()
+
+    async def fail() -> None:
+        await trio.testing.wait_all_tasks_blocked()
+        raise OSError("it broke")
+
+    for one, other in ((trio.sleep_forever, interrupted), (slow_to_end, fail)):
+        with pytest.raises(KeyboardInterrupt):
+            trio.run(trio.lowlevel.enable_ki_protection(both), one, other)
+
+
+async def test_a_cancellation_is_no_error_of_the_block() -> None:
+    """It goes to whoever cancelled, and what is around it goes on."""
+    with trio.CancelScope() as scope:
+        async with plainly() as nursery:
+            nursery.start_soon(trio.sleep_forever)
+            scope.cancel()
+            await trio.sleep_forever()
+    assert scope.cancelled_caught
+
+
+async def test_of_several_errors_one_comes_out() -> None:
+    """The first, when none is an interrupt."""
+
+    async def fail() -> None:
+        raise ValueError("it broke")
+
+    async def nested() -> None:
+        async with plainly() as around, plainly() as nursery:
+            for _ in range(2):
+                nursery.start_soon(fail)
+            around.start_soon(trio.sleep_forever)
+
+    with pytest.raises(ValueError, match="it broke"):
+        await nested()

@@ -1,13 +1,15 @@
 """The doors of one call: whose listener, what is refused, what ends a call, and how everything ends with it."""
 
+import errno
 import socket
 
 import pytest
 import trio
 import trio.testing
 
-from engine.egress import relay
-from engine.egress.traffic import Exceeded, Traffic
+from engine.egress import relay, tunnel
+from engine.egress.traffic import Traffic
+from engine.errors import HostError
 from engine.policy.network import EgressBounds, Transport
 from tests.doors import NAME, break_off, destination, doors, listener, was_reset, way
 from tests.servers import hello, http_server
@@ -118,35 +120,90 @@ async def test_both_sides_are_reset_when_the_call_ends() -> None:
                     assert await was_reset(silent)
 
 
-async def test_what_waits_before_a_call_is_reset_and_counted() -> None:
-    """At every listener; what comes after is served."""
-    with listener() as one, listener() as other, listener() as server:
-        traffic = Traffic(EgressBounds())
-        tools = [await trio.open_tcp_stream(*door.getsockname()) for door in (one, one, other)]
-        relay.reset_waiting((one, other), traffic)
-        assert [await was_reset(tool) for tool in tools] == [True] * 3
-        assert traffic.facts() == {"connections": 0, "in_bytes": 0, "out_bytes": 0, "denied": {"early": 3}}
-        for tool in tools:
-            await tool.aclose()
-        async with trio.open_nursery() as nursery:
-            nursery.start_soon(relay.serve, [(one, destination(server.getsockname()[1]))], way(), traffic)
-            async with await trio.open_tcp_stream(*one.getsockname()) as tool:
-                await tool.send_all(hello(NAME))
-                host, _ = await trio.socket.from_stdlib_socket(server).accept()
-                host.close()
-            nursery.cancel_scope.cancel()
+def bound() -> socket.socket:
+    """A door as a jail brings it: at its place, not listening."""
+    made = socket.socket()
+    made.bind(("127.0.0.1", 0))
+    made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    made.setblocking(False)
+    return made
 
 
-async def test_a_call_with_too_much_before_it_ends_at_once() -> None:
-    """Nothing is served."""
+async def refused(door: socket.socket) -> bool:
+    """Whether nobody listens there; who is connected says nothing."""
+    try:
+        await (await trio.open_tcp_stream(*door.getsockname())).aclose()
+    except OSError:
+        return True
+    return False
+
+
+async def test_nobody_connects_outside_of_a_call_and_nothing_waits_for_the_next_one() -> None:
+    """What waits when a call ends is reset, what was accepted is not, and the next call finds an empty queue, as often as there is one."""
+    with bound() as one, bound() as other:
+        for _ in range(3):
+            assert [await refused(door) for door in (one, other)] == [True, True]
+            with relay.opened((one, other), pytest.fail):
+                tools = [await trio.open_tcp_stream(*door.getsockname()) for door in (one, one, other)]
+                accepted, _ = one.accept()
+            assert [await refused(door) for door in (one, other)] == [True, True]
+            with accepted:
+                accepted.sendall(b"goes on")
+                assert await tools[0].receive_some() == b"goes on"
+            assert [await was_reset(tool) for tool in tools] == [False, True, True]
+            with relay.opened((one, other), pytest.fail):
+                for door in (one, other):
+                    with pytest.raises(BlockingIOError):
+                        door.accept()
+            for tool in tools:
+                await tool.aclose()
+
+
+async def test_a_door_that_cannot_listen_is_the_end_of_its_jail() -> None:
+    """Those before it are shut again; the control goes on."""
+    with bound() as good, listener() as taken, socket.socket() as bad:
+        ended: list[bool] = []
+        bad.close()
+        with pytest.raises(HostError) as caught, relay.opened((good, bad), lambda: ended.append(True)):
+            pytest.fail("the call began")
+        assert (caught.value.code, caught.value.lines) == (
+            "refused.start_failed",
+            ("step 'listen for the tool' failed: Bad file descriptor",),
+        )
+        assert (ended, await refused(good), await refused(taken)) == ([True], True, False)
+
+
+async def test_a_door_that_cannot_be_shut_is_the_end_of_its_jail() -> None:
+    """The control is one that was shut already, or closed with its jail."""
+
+    class Stubborn(socket.socket):
+        def shutdown(self, how: int) -> None:
+            raise OSError(errno.EIO, "it does not")
+
+    with Stubborn() as stubborn, bound() as shut, bound() as closed:
+        ended: list[bool] = []
+        with relay.opened((stubborn,), lambda: ended.append(True)):
+            assert ended == []
+        assert ended == [True]
+        with relay.opened((shut, closed), pytest.fail):
+            shut.shutdown(socket.SHUT_RD)
+            closed.close()
+
+
+@pytest.mark.parametrize("error", [ValueError("a mistake of ours"), KeyboardInterrupt()])
+async def test_a_mistake_while_carrying_comes_out_as_itself(error: BaseException, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In no group, however many nurseries are around it."""
+
+    async def carry(*_: object) -> None:
+        raise error
+
+    monkeypatch.setattr(tunnel, "carry", carry)
     with listener() as door:
-        traffic = Traffic(EgressBounds(denials=1))
-        tools = [await trio.open_tcp_stream(*door.getsockname()) for _ in range(2)]
-        relay.reset_waiting((door,), traffic)
-        with pytest.raises(Exceeded):
-            await relay.serve([(door, destination(443))], way(), traffic)
-        for tool in tools:
-            await tool.aclose()
+        async with await trio.open_tcp_stream(*door.getsockname()) as tool:
+            with pytest.raises(type(error)) as caught:
+                await relay.serve([(door, destination(443))], way(), Traffic(EgressBounds()))
+            assert caught.value is error
+            assert await was_reset(tool)
 
 
 async def test_listeners_that_are_closed_under_it_end_nothing_else() -> None:

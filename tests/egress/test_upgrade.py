@@ -1,6 +1,7 @@
 """Plain HTTP inside, TLS outside: whom it trusts, what is attached, and that nothing attached comes back."""
 
 import base64
+import dataclasses
 import json
 import urllib.parse
 from collections.abc import Iterator
@@ -10,6 +11,7 @@ import pytest
 import trio
 import trustme
 
+from engine.errors import PolicyError
 from engine.policy.network import Attachment, Destination, Transport
 from tests.doors import NAME, destination, doors, was_reset, way
 from tests.servers import Said, Seen, Server, https_server
@@ -55,6 +57,24 @@ def trust(authority: trustme.CA, tmp_path: Path) -> str:
 def granted(server: Server, *attach: Attachment, host: str = NAME) -> Destination:
     """The server behind port 80 of its name."""
     return destination(80, Transport.UPGRADE, host=host, upstream_port=server.port, attach=attach)
+
+
+async def test_certificates_that_changed_are_not_used(server: Server, trust: str) -> None:
+    """Nor said to be good; the control is the file as it was."""
+    known = way(trust=trust)
+    known.check()
+    kept = await trio.Path(trust).read_bytes()
+    await trio.Path(trust).write_bytes(kept + b"\n")
+    with pytest.raises(PolicyError) as caught:
+        known.check()
+    assert (caught.value.code, caught.value.lines) == (
+        "refused.policy",
+        ("trust: the certificates changed since the policy was read: load again",),
+    )
+    with pytest.raises(OSError, match="cannot be used"):
+        await known.tls()
+    await trio.Path(trust).write_bytes(kept)
+    assert await known.tls()
 
 
 async def ask(one: Destination, said: bytes, trust: str | None) -> tuple[bytes, dict[str, int]]:
@@ -172,3 +192,31 @@ async def test_a_host_that_does_not_speak_tls_is_refused(trust: str) -> None:
                 await host.send_all(b"HTTP/1.1 400 Bad Request\r\n\r\n")
                 assert await was_reset(tool)
             assert (got[:1], b"canary" in got, served.traffic.facts()["denied"]) == (b"\x16", False, {"certificate": 1})
+
+
+async def test_a_reload_during_a_call_does_not_matter_to_it(server: Server, trust: str) -> None:
+    """It attaches and masks what was held when it began; the next call has the new value, which does not come back either."""
+    held, one = dict(SECRETS), granted(server, HEADER)
+    known = dataclasses.replace(way(trust=trust), secret=held.__getitem__)
+    for value, new in ((SECRET, "canary-new-9876543210"), ("canary-new-9876543210", "canary-none")):
+        during = known.during([one.rule])
+        held["key"] = new
+        async with doors(one, by=during) as served, await served.connect() as tool:
+            held["key"] = new
+            await tool.send_all(ASK.replace(b"\r\n\r\n", b"\r\nConnection: close\r\n\r\n"))
+            got = b""
+            while data := await tool.receive_some(65536):
+                got += data
+        assert server.seen[-1].header("Authorization") == [f"Bearer {value}"]
+        assert (value.encode() in got, b"Bearer " + b"*" * len(value) in got) == (False, True)
+
+
+def test_a_mask_is_made_once_for_the_same_values() -> None:
+    """Whichever call asks; another value has another one."""
+    rule = destination(80, Transport.UPGRADE, attach=(HEADER,)).rule
+    held = dict(SECRETS)
+    known = dataclasses.replace(way(), secret=held.__getitem__)
+    first = known.during([rule]).mask([rule])
+    assert known.during([rule]).mask([rule]) is first
+    held["key"] = "canary-new-9876543210"
+    assert known.during([rule]).mask([rule]) is not first

@@ -16,8 +16,8 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from engine.policy.shapes import ValueShapes, load_shapes
 from engine.encodings import LONGEST_FORM, SHORTEST_FORM, forms
+from engine.policy.shapes import ValueShapes, load_shapes
 from engine.results.redact import Trail, Watch
 from engine.spelling import spelled
 

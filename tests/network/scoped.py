@@ -9,6 +9,7 @@ import json
 import os
 import socket
 import stat
+import struct
 import threading
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -24,6 +25,7 @@ from tests import kit
 API = "api.example.test"  # a name that no name server has (RFC 6761)
 WEB = "web.example.test"
 LOOPBACK = "127.0.0.1"
+_CLOSED = 7  # a state of TCP, as the kernel counts them
 _SECONDS = 60.0  # a bound for a test that goes wrong
 T = TypeVar("T")
 
@@ -122,8 +124,14 @@ def connected() -> int:
                 continue
             with socket.socket(fileno=os.dup(int(name))) as one:
                 kind = one.getsockopt(socket.SOL_SOCKET, socket.SO_TYPE), one.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN)
-                count += one.family in (socket.AF_INET, socket.AF_INET6) and kind == (socket.SOCK_STREAM, 0)
+                count += one.family in (socket.AF_INET, socket.AF_INET6) and kind == (socket.SOCK_STREAM, 0) and _had_peer(one)
     return count
+
+
+def _had_peer(one: socket.socket) -> bool:
+    """Whether it is, was or is to be connected: a jail's door between two calls is bound, and no more."""
+    told = one.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 144)  # tcp_info of linux/tcp.h: the state first, segments received last
+    return told[0] != _CLOSED or struct.unpack_from("I", told, 140) != (0,)
 
 
 class Held:

@@ -18,6 +18,16 @@ pytestmark = pytest.mark.slow
 OTHER = "other.example.test"
 SMALL = {"connections": 4, "total": 12, "denials": 8, "in": "1 MiB", "out": "1 MiB"}
 MIB = 1 << 20
+_AT_IMPORT = """
+def connecting():
+    try:
+        tries.start(WHERE, "any")
+    except OSError as error:
+        return type(error).__name__
+    return "connected"
+found = connecting()
+tries.at_import = lambda: found
+"""
 ENDED = ("cut", "ended", "")  # of a connection: by a reset, or with nothing more to come
 
 
@@ -59,15 +69,15 @@ def attempt(held: scoped.Held, kind: str, *arguments: Any, **options: Any) -> tu
 class TestBefore:
     """Nothing is carried for an import."""
 
-    def test_a_connection_of_an_import_is_reset(
+    def test_an_import_is_refused(
         self, tmp_path_factory: pytest.TempPathFactory, tmp_path: Path, authority: Authority, api: Server
     ) -> None:
-        """It could be made, since the jail's own kernel takes it; nothing came of it, and a connection of the call is carried."""
-        before = f"tries.tried(lambda: tries.start(['{scoped.API}', {api.port}], '{scoped.API}'))"
+        """At once, so that its start takes no longer; on no books; and a connection of the call is carried."""
+        before = _AT_IMPORT.replace("WHERE", repr([scoped.API, api.port]))
         for held in _held(tmp_path_factory.mktemp("import"), authority, api, before):
-            assert attempt(held, "started") == ("ok.done", "ended", {"early": 1})
-            assert api.settle().reached == 0
-            assert attempt(held, "tls", [scoped.API, api.port], scoped.API) == ("ok.done", "hello", {"early": 1})
+            reason, value, denied = attempt(held, "at_import")
+            assert (reason, value, denied, api.settle().reached) == ("ok.done", "ConnectionRefusedError", {}, 0)
+            assert attempt(held, "tls", [scoped.API, api.port], scoped.API) == ("ok.done", "hello", {})
         bare = f"tries.start(['{scoped.LOOPBACK}', {api.port}], '{scoped.API}')"
         attempted.bare(tmp_path, "len", ([],), bare)
         assert [connection.sni for connection in api.settle().connections] == [scoped.API, scoped.API]
@@ -124,6 +134,39 @@ class TestAfter:
         """The call has its deadline all the same, and the connection ends with it."""
         reason, _, _ = attempt(held, "in_the_middle", [scoped.API, api.port], scoped.API, "/silent", "return", timeout_ms=2000)
         assert (reason, api.settle().living) == ("limit_exceeded.wall", 0)
+
+    @pytest.mark.parametrize("freshness", ["fresh", "warm"])
+    def test_what_waits_when_a_call_ends(
+        self, tmp_path_factory: pytest.TempPathFactory, authority: Authority, api: Server, freshness: str
+    ) -> None:
+        """It is on the books of no other call, also where the process that began it goes on."""
+        kept: dict[str, Any] = {"head": {"freshness": "warm"}, "loosenings": {"state_kept_warm": True}} if freshness == "warm" else {}
+        for held in _held(tmp_path_factory.mktemp("waiting"), authority, api, **kept):
+            where = [scoped.API, api.port]
+            for _ in range(3):
+                assert attempt(held, "leave", where, 40, tenant="one")[0] == "ok.done"
+                outcome, receipt = held.call("attempt", attempted.given("tls", where, scoped.API), tenant="one")
+                assert (outcome.value, scoped.egress(receipt)["connections"], scoped.denied(receipt)) == ("hello", 1, {})
+
+
+class TestTrust:
+    """Whom it trusts, and what a tool is shown of that."""
+
+    def test_certificates_that_changed_since_the_policy_was_read(
+        self, tmp_path_factory: pytest.TempPathFactory, authority: Authority, api: Server
+    ) -> None:
+        """No call begins; with the old content back it does."""
+        folder = tmp_path_factory.mktemp("trust")
+        for held in _held(folder, authority, api):
+            where, file = [scoped.API, api.port], folder / "network" / "ca.pem"
+            kept = file.read_bytes()
+            assert attempt(held, "tls", where, scoped.API) == ("ok.done", "hello", {})
+            file.write_bytes(kept + b"canary")
+            outcome, receipt = held.call("attempt", attempted.given("tls", where, scoped.API))
+            line = "trust: the certificates changed since the policy was read: load again"
+            assert (outcome.reason, outcome.lines, receipt["egress"]) == ("refused.policy", (line,), {})
+            file.write_bytes(kept)
+            assert attempt(held, "tls", where, scoped.API) == ("ok.done", "hello", {})
 
 
 class TestBounds:

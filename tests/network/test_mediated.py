@@ -277,9 +277,10 @@ def test_an_import_has_no_network(held: scoped.Held, api: Server) -> None:
 
 
 def test_a_tool_that_asked_for_no_place_has_none(held: scoped.Held, api: Server) -> None:
-    """Though it is of the same source as others that have."""
+    """Though it is of the same source as others that have; that it asked is counted."""
     outcome, receipt = held.call("without", {"url": f"https://{scoped.API}:{api.port}/"})
-    assert (outcome.reason, outcome.value.startswith("refused: "), receipt["egress"]) == ("ok.done", True, {}), outcome
+    denied = receipt["egress"]["egress_denied"]
+    assert (outcome.reason, outcome.value.startswith("refused: "), denied) == ("ok.done", True, {"destination": 1}), outcome
     assert api.settle().connections == []
 
 

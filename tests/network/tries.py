@@ -221,9 +221,13 @@ def start(where: Where, name: str) -> None:
     KEPT[-1].sendall(hello(name))
 
 
-def started() -> str:
-    """How that one ends."""
-    return ended(KEPT[-1])
+def leave(where: Where, times: int) -> int:
+    """So many connections, begun and left as they are."""
+    for _ in range(times):
+        KEPT.append(socket.socket())
+        KEPT[-1].setblocking(False)
+        KEPT[-1].connect_ex((socket.gethostbyname(where[0]), where[1]))
+    return len(KEPT)
 
 
 def kept(where: Where, name: str) -> str:

@@ -5,7 +5,9 @@ of the jail, into another's answer, or past the jail's end.
 """
 
 import fcntl
+import hashlib
 import os
+import secrets
 from pathlib import Path
 
 import pytest
@@ -251,20 +253,43 @@ async def test_what_follows_an_answer_ends_the_jail(engine: Engine, tmp_path: Pa
         await moments.assert_works(engine)
 
 
-@pytest.mark.parametrize("level", [Freshness.SNAPSHOT, Freshness.WARM])
+ASKS = """
+import hashlib, os, random
+from engine import tool
+
+DRAWN = random.random()
+NAMED = hashlib.sha256(os.environ.get("OPENAI_API_KEY", "").encode()).hexdigest()
+
+
+@tool(effect="read", credentials=["openai"])
+def ask() -> list[str]:
+    "The digest of the key, as it was at the import and as it is, and what was drawn at the import."
+    return [NAMED, hashlib.sha256(os.environ["OPENAI_API_KEY"].encode()).hexdigest(), str(DRAWN)]
+"""
+
+
+@pytest.mark.parametrize("level", list(Freshness))
 async def test_a_rotated_secret_finds_no_old_state(
     engine: Engine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, level: Freshness
 ) -> None:
     """What was imported, or is kept, with one value of a credential serves no call with another; the control keeps value and state."""
-    text = 'from engine import tool\nimport os, random\nTOKEN = random.random()\n\n@tool(effect="read", credentials=["openai"])\n'
-    text += 'def ask() -> list[str]:\n    """d"""\n    return [os.environ["OPENAI_API_KEY"], str(TOKEN)]\n'
     place = levels.policy(tmp_path / "policy", level)
     place.write_text(place.read_text() + '[grants]\ncredentials = { value = ["openai"], reason = "a test" }\n')
-    await engine.load(kit.write(tmp_path, text), policy=place)
+    old, new = secrets.token_hex(16), secrets.token_hex(16)
+    monkeypatch.setenv("OPENAI_API_KEY", old)
+    await engine.reload_secrets()
+    await engine.load(kit.write(tmp_path, ASKS), policy=place)
     found = []
     with trio.fail_after(60):
-        for value in ("sk-one-0123456789abcdef", "sk-one-0123456789abcdef", "sk-two-0123456789abcdef"):
-            monkeypatch.setenv("OPENAI_API_KEY", value)
+        for value in (old, old, new):
+            if value == new:
+                monkeypatch.setenv("OPENAI_API_KEY", new)
+                await engine.reload_secrets()
             found.append((await engine.call("ask", {})).value)
-    assert [key for key, _ in found] == ["sk-one-0123456789abcdef"] * 2 + ["sk-two-0123456789abcdef"]
-    assert found[0][1] == found[1][1] != found[2][1]
+    named = [hashlib.sha256(value.encode()).hexdigest() for value in (old, old, new)]
+    # a snapshot's first process imports without the key
+    nothing = hashlib.sha256(b"").hexdigest()
+    imported = [nothing] * 3 if level is Freshness.SNAPSHOT else named
+    assert [one[:2] for one in found] == [list(pair) for pair in zip(imported, named, strict=True)]
+    first, second, third = [drawn for _, _, drawn in found]
+    assert (first == second, third in (first, second)) == (level is not Freshness.FRESH, False)

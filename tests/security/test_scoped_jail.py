@@ -45,6 +45,7 @@ async def said(engine: Engine, folder: Path, recipe: Callable[[], Recipe], files
     with trio.fail_after(60):
         made = recipe()
         async with pairs.jail_of(engine, made) as jail:
+            listen(jail)
             return await answer(jail, made, **values), jail
 
 
@@ -56,6 +57,12 @@ async def answer(jail: Jail, recipe: Recipe, **values: Any) -> Any:
     await one.end()
     assert isinstance(message, messages.Result), message
     return message.value
+
+
+def listen(jail: Jail) -> None:
+    """Open its doors, as for a call."""
+    for end in jail.listeners:
+        end.listen(64)
 
 
 def arrived(listener: socket.socket) -> list[bytes]:
@@ -90,6 +97,7 @@ async def test_each_place_leads_to_its_own_listener(engine: Engine, tmp_path: Pa
     with trio.fail_after(60):
         async with pairs.jail_of(engine, recipe) as jail:
             assert (jail.monitor() == waiting.pid) is bound
+            listen(jail)
             value = await answer(jail, recipe, places=places(API, OTHER_PORT, LITERAL, LOCAL))
             assert value == {
                 API: ["done", ["127.1.0.1", 443]],
@@ -149,6 +157,8 @@ async def test_jails_of_one_scope_share_no_listener(engine: Engine, tmp_path: Pa
     recipe = scopes.recipe_of(engine, "attempt", scopes.scope(API))
     with trio.fail_after(60):
         async with pairs.jail_of(engine, recipe) as one, pairs.jail_of(engine, recipe) as other:
+            for jail in (one, other):
+                listen(jail)
             for jail, none in ((one, other), (other, one)):
                 await answer(jail, recipe, places=places(API))
                 assert ([arrived(end) for end in jail.listeners], [arrived(end) for end in none.listeners]) == (
@@ -286,17 +296,22 @@ try:
     with socket.create_connection(("api.example.com", 443), timeout=20) as end:
         end.sendall(b"at import")
     REACHED = True
+except ConnectionRefusedError:
+    REACHED = "ECONNREFUSED"
 except OSError:
     REACHED = False
 """
 
 
-async def test_what_is_sent_at_import_waits_for_nobody(engine: Engine, tmp_path: Path) -> None:
-    """While a source is described there is no scope; in a scoped jail it connects, and the connection stays in the backlog, unanswered."""
-    await engine.load(kit.write(tmp_path, source("return REACHED", AT_IMPORT + "\nif REACHED: print('reached')")))
+async def test_an_import_reaches_nobody(engine: Engine, tmp_path: Path) -> None:
+    """Nobody listens before a call, so its own kernel refuses it at once; the control is a jail whose doors are open."""
+    await engine.load(kit.write(tmp_path, source("return REACHED", AT_IMPORT + "\nif REACHED is True: print('reached')")))
     recipe = scopes.recipe_of(engine, "attempt", scopes.scope(API))
     with trio.fail_after(60):
         async with pairs.jail_of(engine, recipe) as jail:
+            assert await answer(jail, recipe) == "ECONNREFUSED"
+            listen(jail)
+            assert [arrived(end) for end in jail.listeners] == [[]]
             assert await answer(jail, recipe) is True
             assert [arrived(end) for end in jail.listeners] == [[b"at import"]]
         plain = pairs.recipe_of(engine, "attempt")  # as describing is: without a scope

@@ -2,13 +2,13 @@
 
 import pytest
 
-from engine.egress.attach import attached, plain_answers, values
+from engine.egress.attach import LONGEST, attached, held, plain_answers
 from engine.egress.fields import Fields, Head
 from engine.egress.traffic import Denied
 from engine.policy.network import Attachment
 from tests.doors import destination
 
-SECRETS = {"key": "canary-value", "odd": "a b&c=d/é", "line": "canary\nvalue"}
+SECRETS = {"key": "canary-value", "odd": "a b&c=d/é", "line": "canary\nvalue", "most": "k" * LONGEST, "long": "k" * (LONGEST + 1)}
 
 
 def head(target: bytes = b"/", fields: Fields = ()) -> Head:
@@ -53,8 +53,8 @@ def test_a_parameter_is_written_in_percent_signs() -> None:
     assert found.target == b"/?a%20b=%3Ca%20b%26c%3Dd%2F%C3%A9%3E"
 
 
-@pytest.mark.parametrize("secret", ["line", "odd", "missing"])
-def test_a_value_that_is_missing_or_cannot_stand_in_a_field_is_refused(secret: str) -> None:
+@pytest.mark.parametrize("secret", ["line", "odd", "missing", "long"])
+def test_a_value_that_is_missing_too_long_or_cannot_stand_in_a_field_is_refused(secret: str) -> None:
     """Without being repeated."""
     with pytest.raises(Denied) as caught:
         attached(head(), [Attachment(secret=secret, header="X-Key")], SECRETS.__getitem__)
@@ -66,8 +66,15 @@ def test_a_value_that_is_missing_or_cannot_stand_in_a_field_is_refused(secret: s
 
 def test_the_values_of_rules_are_those_that_can_be_had() -> None:
     """One that cannot is refused where it is needed, and hides no other one."""
-    both = destination(80, attach=(Attachment(secret="missing", query="a"), Attachment(secret="key", query="b")))
-    assert values([both.rule], SECRETS.__getitem__) == {"canary-value"}
+    names = ("missing", "key", "long")
+    rule = destination(80, attach=tuple(Attachment(secret=name, query=name) for name in names)).rule
+    assert held([rule], SECRETS.__getitem__) == {"key": "canary-value"}
+
+
+def test_the_longest_value_is_attached() -> None:
+    """The control of one that is too long."""
+    found = attached(head(), [Attachment(secret="most", header="X-Key")], SECRETS.__getitem__)
+    assert found.fields == [(b"X-Key", b"k" * LONGEST)]
 
 
 def test_an_answer_is_asked_for_whole_and_uncoded() -> None:

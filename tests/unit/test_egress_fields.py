@@ -115,6 +115,10 @@ def test_an_absolute_target_agrees_and_becomes_a_path(target: bytes, found: byte
         (with_fields(b"Transfer-Encoding: gzip, chunked"), "not_http"),
         (with_fields(b"Transfer-Encoding: xchunked"), "not_http"),
         (with_fields(b"Transfer-Encoding : chunked"), "not_http"),
+        *(
+            (with_fields(name + b": 1"), "not_http")
+            for name in (b"Transfer_Encoding", b"content_length", b"Keep_Alive", b"PROXY_AUTHORIZATION", b"Http2_Settings")
+        ),
         (with_fields(b"X: a", b" b: c"), "not_http"),
         (with_fields(b"X: a\rHost: evil.test"), "not_http"),
         (with_fields(b"X\0: a"), "not_http"),

@@ -13,21 +13,10 @@ def test_a_refusal_beyond_the_bound_ends_the_call() -> None:
     traffic = Traffic(EgressBounds(denials=3))
     for kind in ("address", "address", "not_tls"):
         traffic.deny(kind)
-    traffic.check()
     with pytest.raises(Exceeded) as caught:
         traffic.deny("resolve")
     assert caught.value.line == traffic.exceeded == "more refused connections than a call may make"
     assert traffic.facts() == {"connections": 0, "in_bytes": 0, "out_bytes": 0, "denied": {"address": 2, "not_tls": 1, "resolve": 1}}
-
-
-def test_refusals_before_a_call_end_it_when_it_begins() -> None:
-    """Within the bound it goes on."""
-    traffic = Traffic(EgressBounds(denials=3))
-    traffic.note("early", 3)
-    traffic.check()
-    traffic.note("early")
-    with pytest.raises(Exceeded):
-        traffic.check()
 
 
 def test_a_kind_that_is_not_on_the_list_is_refused() -> None:

@@ -113,6 +113,7 @@ FIELD = "allow 1.attach: header: want the name of a header (RFC 9110)"
 PARAMETER = "allow 1.attach: query: want the name of a parameter: letters, digits and . _ ~ -"
 FORM = "allow 1.attach: form: want at most 256 printable ASCII characters with one {} in the secret's place"
 FRAME = "allow 1.attach: header: this one belongs to the connection and carries no secret"
+REWRITTEN = "allow 1.attach: header: this one is written anew after secrets are attached"
 ONE = "allow 1.attach: want a header or a query parameter, one of both"
 
 
@@ -211,8 +212,9 @@ def allow(*lines: str) -> str:
         *((attach(f'{{ secret = "a", header = "{name}" }}'), FIELD) for name in ("", "X Y", "X:", "X\\r\\nHost", "X\\u0000", "Ä")),
         *(
             (attach(f'{{ secret = "a", header = "{name}" }}'), FRAME)
-            for name in ("Host", "hOST", "Content-Length", "Transfer-Encoding", "Connection", "TE", "Upgrade")
+            for name in ("Host", "hOST", "Content-Length", "Content_Length", "Transfer-Encoding", "Connection", "TE", "Upgrade")
         ),
+        *((attach(f'{{ secret = "a", header = "{name}" }}'), REWRITTEN) for name in ("Range", "if-range", "If_Range", "Accept-Encoding")),
         *((attach(f'{{ secret = "a", query = "{name}" }}'), PARAMETER) for name in ("", "a&b", "a=b", "a b", "a#")),
         *(
             (attach(f'{{ secret = "a", header = "X", form = "{form}" }}'), FORM)
@@ -220,6 +222,10 @@ def allow(*lines: str) -> str:
         ),
         (
             attach('{ secret = "a", header = "X" }, { secret = "b", header = "x" }'),
+            "allow 1.attach: two secrets for one header or query parameter",
+        ),
+        (
+            attach('{ secret = "a", header = "X-Key" }, { secret = "b", header = "x_key" }'),
             "allow 1.attach: two secrets for one header or query parameter",
         ),
         # bounds

@@ -129,6 +129,18 @@ class TestTrust:
         assert (caught.value.code, caught.value.lines) == ("refused.policy", (line,))
         assert self.binds(tmp_path / "folder" / "own.pem")
 
+    def test_other_certificates_than_those_of_the_policy(self, tmp_path: Path) -> None:
+        """What was written to the file since then is shown to no tool; the policy that is read again has them."""
+        own = tmp_path / "own.pem"
+        own.write_text("x")
+        read = scope("a.example.com:443", trust=own)
+        own.write_text("y")
+        with pytest.raises(PolicyError) as caught:
+            made(scope=read)
+        line = "trust: the certificates changed since the policy was read: load again"
+        assert (caught.value.code, caught.value.lines) == ("refused.policy", (line,))
+        assert self.binds(own) == [[str(own), "/etc/ssl/cert.pem", "file"]]
+
 
 class TestRefusals:
     """What cannot be held is said before anything is started; without a scope none of it matters."""

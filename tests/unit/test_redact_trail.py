@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from engine.policy.shapes import Starts, ValueShape, ValueShapes, load_shapes
-from engine.results.redact import MOST_TEXTS, Hit, Trail, Watch, joined
+from engine.results.redact import Hit, Trail, Watch, blotted, remains, streams
 
 CANARY = secrets.token_hex(12).swapcase() + "Zz" + secrets.token_hex(4)
 NONE = ValueShapes()
@@ -19,7 +19,7 @@ MARK = "[redacted:orders]"
 def found(*items: Any, carrier: str = "partial", watch: Watch = WATCH) -> list[list[str]]:
     """The IDs that each of the items brought."""
     trail = Trail(watch)
-    return [[hit.id for hit in trail.item(item, carrier)] for item in items]
+    return [sorted({hit.id for hit in trail.item(item, carrier)}) for item in items]
 
 
 @pytest.mark.parametrize("at", [1, 8, len(CANARY) - 1])
@@ -55,9 +55,15 @@ def test_a_value_over_the_texts_of_one_item_is_found(item: Any) -> None:
     assert found(item) == [["orders"]]
 
 
-def test_keys_and_texts_in_turn_are_not_joined() -> None:
-    """What is said not to be caught: one half in a key, the other in its value."""
-    assert found({CANARY[:9]: CANARY[9:]}) == [[]]
+@pytest.mark.parametrize(
+    "item",
+    [{CANARY[:9]: CANARY[9:]}, [CANARY[:9], {CANARY[9:]: 1}], {"a": {CANARY[:5]: [CANARY[5:9], {CANARY[9:20]: {CANARY[20:]: 1}}]}}],
+)
+def test_a_value_over_keys_and_texts_in_turn_is_found(item: Any) -> None:
+    """As they stand there, one behind the other; also with a part of it in an earlier item that had no key."""
+    assert found(item) == [["orders"]]
+    assert found(["a", CANARY[:9]], {CANARY[9:]: 1}) == [[], ["orders"]]
+    assert found({"a": CANARY[:9]}, {CANARY[9:]: 1}) == [[], ["orders"]]
 
 
 def test_carriers_do_not_mix() -> None:
@@ -81,7 +87,7 @@ def test_a_certain_shape_in_parts_is_found_and_an_uncertain_one_is_not() -> None
     """Two texts make something that is only likely a secret too often by chance."""
     for certain, ids in ((True, ["shape:made"]), (False, [])):
         made = ValueShape(id="made", prefixes=("canary-",), starts=Starts.WORD, follows="[a-f]{20,400}", certain=certain)
-        assert found("can", "ary-abc", "d" * 16, "dd", watch=Watch({}, ValueShapes(shapes=(made,))))[:4] == [[], [], [], ids]
+        assert found("can", "ary-abcde", "f" * 14, "ff", watch=Watch({}, ValueShapes(shapes=(made,))))[:4] == [[], [], [], ids]
 
 
 def test_the_shipped_shapes_are_found_in_parts() -> None:
@@ -101,19 +107,38 @@ def test_printed_text_that_goes_on_is_redacted() -> None:
 
 
 def test_the_texts_of_an_item_are_joined_in_their_order() -> None:
-    """Texts without keys, or keys without texts."""
+    """Texts without keys, keys without texts, both in turn."""
     item = {"a": ["b", {"c": "d"}, ("e",)], "f": 1, "g": "h"}
-    assert (joined(item), joined(item, keys=True), joined("x"), joined(1), joined([])) == (b"bdeh", b"acfg", b"x", b"", b"")
+    assert streams(item) == (b"bdeh", b"acfg", b"abcdefgh")
+    assert (streams("x"), streams(1), streams([])) == ((b"x", b"", b"x"), (b"", b"", b""), (b"", b"", b""))
 
 
-def test_of_very_many_texts_both_ends_are_joined() -> None:
-    """A split inside either end is found, also over its border to the next item; one in the middle is not."""
-    half = MOST_TEXTS // 2
-    numbers = [str(number) for number in range(MOST_TEXTS + 10)]
-    assert joined(numbers) == "".join(numbers[:half] + numbers[-half:]).encode()
-    assert joined({number: number for number in numbers}, keys=True) == joined(numbers)
-    assert found(["x"] * MOST_TEXTS + [CANARY[:9]], [CANARY[9:]] + ["x"] * MOST_TEXTS) == [[], ["orders"]]
-    assert found(["x"] * MOST_TEXTS + list(CANARY) + ["x"] * MOST_TEXTS) == [[]]
+def test_of_very_many_texts_all_are_joined() -> None:
+    """A value in the middle of ten thousand is found."""
+    assert found(["x"] * 5000 + list(CANARY) + ["x"] * 5000) == [["orders"]]
+    assert found(["x"] * 5000 + [CANARY[:9]], [CANARY[9:]] + ["x"] * 5000) == [[], ["orders"]]
+
+
+def test_another_trail_goes_on_by_itself() -> None:
+    """What it is shown, the first one does not remember."""
+    trail = Trail(WATCH)
+    trail.look(CANARY[:9].encode())
+    other = trail.fork()
+    assert [hit.id for hit in other.look(CANARY[9:].encode())] == ["orders"]
+    assert [hit.id for hit in trail.look(CANARY[9:].encode())] == ["orders"]
+
+
+@pytest.mark.parametrize("item", [CANARY, {CANARY: 1}, [*CANARY], {CANARY[:9]: CANARY[9:]}, [ord(letter) for letter in CANARY]])
+def test_what_remains_is_named(item: Any) -> None:
+    """Whole, in parts, in codes as a frame holds them; of what only looks like it, nothing."""
+    assert (remains(WATCH, ["a", item]), remains(WATCH, ["a", CANARY[1:]])) == (("orders",), ())
+
+
+def test_blotted_data_keeps_its_shape_and_all_its_entries() -> None:
+    """Texts alone, or keys as well."""
+    item = {"a": ["b", 1, None], "c": {"d": "e"}}
+    assert blotted(item, "orders", keys=False) == {"a": [MARK, 1, None], "c": {"d": MARK}}
+    assert blotted(item, "orders", keys=True) == {MARK: [MARK, 1, None], f"{MARK}~2": {MARK: MARK}}
 
 
 def test_a_trail_shows_no_text() -> None:

@@ -106,6 +106,23 @@ def test_the_beginning_of_a_token_is_none(name: str) -> None:
     assert shapes_in(b" ".join(prefix.encode() for prefix in shape.prefixes) + b" ... ") == []
 
 
+@pytest.mark.parametrize("letters", ["x", "X", "a", "0", "A2", "abcde", "12345"])
+def test_a_placeholder_is_none(letters: str) -> None:
+    """What documentation writes in place of a key has up to five different characters; with six it could be one."""
+    certain = {name: token for name, token in TOKENS.items() if any(shape.id == name and shape.certain for shape in SHAPES.shapes)}
+    for name in ("anthropic", "github", "stripe", "huggingface", "aws"):
+        prefix = next(shape.prefixes[0] for shape in SHAPES.shapes if shape.id == name)
+        assert (name, shapes_in((prefix + letters * 40)[: len(certain[name])].encode())) == (name, [])
+    assert shapes_in(b"gh" + b"p_" + b"abcdef" * 6) == ["github"]
+
+
+def test_the_examples_that_aws_publishes_are_none() -> None:
+    """Exactly these, and no other that ends like them."""
+    examples = ["AK" + "IAIOSFODNN7EXAMPLE", "AS" + "IAIOSFODNN7EXAMPLE", "AK" + "IAI44QH8DHBEXAMPLE"]
+    assert [shapes_in(f"key = '{text}'".encode()) for text in examples] == [[]] * 3
+    assert shapes_in(b"AK" + b"IAIOSFODNM7EXAMPLE") == ["aws"]
+
+
 def _texts() -> Iterator[tuple[str, bytes]]:
     library = Path(sysconfig.get_paths()["stdlib"])
     for path in sorted(library.rglob("*.py")):

@@ -4,61 +4,20 @@ import copy
 import os
 import pickle
 import secrets
-import sys
 import traceback
 from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
-import trio
 
 from engine.egress.vault import Vault, of_this_process, value_problem
 from engine.errors import EngineBug, EngineError, PolicyError
-from engine.policy.load import load_policy
-from engine.policy.model import Policy
 from engine.policy.shapes import ValueShapes
 from engine.results.redact import Watch
+from tests.vaults import CANARY, OTHER, policy, problem_of, secret_file
 
-CANARY = secrets.token_hex(12)
-OTHER = secrets.token_hex(12)
 PEM = "-----BEGIN " + "PRIVATE KEY-----\n" + secrets.token_hex(32) + "\n-----END " + "PRIVATE KEY-----"
-PROGRAM = Path(sys.executable)
-# LC_CTYPE is set by Python itself
-SHOWING = """
-import os, sys
-print(sys.argv[1:], sorted((name, value) for name, value in os.environ.items() if name != "LC_CTYPE"), [sys.stdin.read()], os.getcwd())
-"""
 FAMILIES = {"acme": ("ACME_API_KEY", "ACME_TOKEN")}
-
-
-def policy(folder: Path, sources: Mapping[str, str], families: Mapping[str, tuple[str, ...]] | None = None, name: str = "mine") -> Policy:
-    """A policy with these secrets, which also grants these families."""
-    lines = ['extends = "required"', "[secrets]"]
-    lines += [f"{key} = {{ value = '{source}', reason = 'a test' }}" for key, source in sources.items()]
-    if families:
-        lines += ["[credentials]", *(f"{key} = {{ value = {list(names)}, reason = 'a test' }}" for key, names in families.items())]
-        lines += ["[grants]", f"credentials = {{ value = {list(families)}, reason = 'a test' }}"]
-    path = folder / f"{name}.toml"
-    path.write_text("\n".join(lines))
-    return load_policy(path, Path("policies"))
-
-
-def secret_file(folder: Path, content: bytes, mode: int = 0o600, name: str = "key") -> Path:
-    path = folder / name
-    path.write_bytes(content)
-    path.chmod(mode)
-    return path
-
-
-async def _read(end: int) -> bytes:
-    await trio.lowlevel.wait_readable(end)
-    return os.read(end, 1)
-
-
-async def problem_of(vault: Vault, held: Policy) -> tuple[str, tuple[str, ...]]:
-    with pytest.raises(PolicyError) as caught:
-        await vault.hold(held)
-    return caught.value.code, caught.value.lines
 
 
 async def test_a_value_comes_out_of_a_variable(tmp_path: Path) -> None:
@@ -77,14 +36,6 @@ async def test_a_value_comes_out_of_a_file(tmp_path: Path, content: str, mode: i
     assert vault.secret("orders") == content.rstrip("\r\n")
 
 
-async def test_a_value_comes_out_of_a_command(tmp_path: Path) -> None:
-    """What the program prints; of the environment it has the search path and the home folder, and nothing to read."""
-    script = secret_file(tmp_path, SHOWING.encode(), name="show.py")
-    vault = Vault({"HOME": "/the/home", "ORDERS": CANARY, "LANG": "C"})
-    await vault.hold(policy(tmp_path, {"orders": f'command:{PROGRAM} -I {script} "two words"'}))
-    assert vault.secret("orders") == "['two words'] [('HOME', '/the/home'), ('PATH', '/usr/bin:/bin')] [''] /"
-
-
 @pytest.mark.parametrize(
     ("content", "mode", "problem"),
     [
@@ -96,6 +47,8 @@ async def test_a_value_comes_out_of_a_command(tmp_path: Path) -> None:
         (b"", 0o600, "the value is empty"),
         (b"\n", 0o600, "the value is empty"),
         (b"one line of it\nanother line\n", 0o600, "the value is one printable line, or a key in PEM"),
+        (b" with-a-blank-before", 0o600, "the value begins or ends with a blank"),
+        (b"with-a-blank-behind \n", 0o600, "the value begins or ends with a blank"),
         (b"with\0a NUL in it", 0o600, "the value is one printable line, or a key in PEM"),
     ],
 )
@@ -120,45 +73,6 @@ async def test_what_is_no_file_refuses_at_once(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("command", "problem"),
-    [
-        ("/no/such/program", "its command cannot be started: No such file or directory"),
-        (f"{PROGRAM} -I -c 'raise SystemExit(3)'", "its command failed with exit status 3"),
-        (f"{PROGRAM} -I -c 'print(20 * chr(97)); raise SystemExit(1)'", "its command failed with exit status 1"),
-        (f"{PROGRAM} -I -c 'while True: print(9999 * chr(97))'", "what it is taken from has more than 65536 bytes"),
-        (f"{PROGRAM} -I -c 'pass'", "the value is empty"),
-    ],
-)
-async def test_a_command_that_yields_no_secret_refuses(tmp_path: Path, command: str, problem: str) -> None:
-    """Not started, failed, endless, silent: with the ID, without the command line."""
-    held = policy(tmp_path, {"orders": "command:" + command.replace("'", '"')})
-    assert await problem_of(Vault({}), held) == ("refused.secret", (f"orders: {problem}",))
-
-
-async def test_a_command_that_does_not_end_refuses(tmp_path: Path, autojump_clock: object) -> None:
-    """By the clock of the loop."""
-    code = "import time; print(20 * chr(97), flush=True); time.sleep(3600)"
-    held = policy(tmp_path, {"orders": f'command:{PROGRAM} -I -c "{code}"'})
-    assert await problem_of(Vault({}), held) == ("refused.secret", ("orders: its command did not end within 10 seconds",))
-
-
-async def test_a_command_that_is_given_up_ends_with_what_it_started(tmp_path: Path) -> None:
-    """Two processes hold a pipe; its end is seen when both are gone."""
-    os.mkfifo(tmp_path / "pipe", 0o600)
-    end = os.open(tmp_path / "pipe", os.O_RDONLY | os.O_NONBLOCK)
-    code = "import os, sys, time; end = os.open(sys.argv[1], os.O_WRONLY); os.fork(); os.write(end, bytes(1)); time.sleep(3600)"
-    held = policy(tmp_path, {"orders": f'command:{PROGRAM} -I -c "{code}" {tmp_path / "pipe"}'})
-    try:
-        async with trio.open_nursery() as nursery:
-            nursery.start_soon(Vault({}).hold, held)
-            assert await _read(end) + await _read(end) == bytes(2)
-            nursery.cancel_scope.cancel()
-        assert await _read(end) == b""
-    finally:
-        os.close(end)
-
-
-@pytest.mark.parametrize(
     ("value", "problem"),
     [
         ("a1b2c3d", "the value has fewer than 8 characters"),
@@ -169,6 +83,9 @@ async def test_a_command_that_is_given_up_ends_with_what_it_started(tmp_path: Pa
             (word, "the value is one that stands in examples and that anybody would guess")
             for word in ("password", "Password123!", "ChangeMe", "example-key", "your-api-key-here", "REDACTED")
         ),
+        (" a1b2c3d4", "the value begins or ends with a blank"),
+        ("a1b2c3d4 ", "the value begins or ends with a blank"),
+        (PEM + "\n", "the value begins or ends with a blank"),
         ("tab\there there", "the value is one printable line, or a key in PEM"),
         ("first line\nsecond line", "the value is one printable line, or a key in PEM"),
         ("314159265358", None),
@@ -236,6 +153,53 @@ async def test_a_reload_that_fails_changes_nothing(tmp_path: Path) -> None:
     assert dict(vault.held()) == {"one": CANARY, "two": OTHER}
 
 
+async def test_a_reload_reads_variables_anew(tmp_path: Path) -> None:
+    """Those of secrets and those of granted families; what they were before stays watched for."""
+    environment = {"ORDERS": CANARY, "ACME_TOKEN": CANARY}
+    vault = Vault(environment)
+    held = policy(tmp_path, {"orders": "env:ORDERS"}, FAMILIES)
+    await vault.hold(held)
+    environment.update(ORDERS=OTHER, ACME_TOKEN=OTHER, ACME_API_KEY=OTHER)
+    assert (vault.secret("orders"), dict(vault.variables(held.families, ("acme",)))) == (CANARY, {"ACME_TOKEN": CANARY})
+    await vault.reload()
+    assert (vault.secret("orders"), dict(vault.variables(held.families, ("acme",)))) == (
+        OTHER,
+        {"ACME_API_KEY": OTHER, "ACME_TOKEN": OTHER},
+    )
+    assert dict(vault.held()) == {"orders": OTHER, "orders~1": CANARY, "acme": OTHER, "acme~1": CANARY}
+
+
+async def test_a_family_that_has_no_value_any_more(tmp_path: Path) -> None:
+    """Whoever asks for it is refused; its old value is watched for, and comes back with the variable."""
+    environment = {"ACME_TOKEN": CANARY}
+    vault = Vault(environment)
+    held = policy(tmp_path, {}, FAMILIES)
+    await vault.hold(held)
+    del environment["ACME_TOKEN"]
+    await vault.reload()
+    with pytest.raises(EngineError) as caught:
+        vault.variables(held.families, ("acme",))
+    assert (caught.value.code, dict(vault.held())) == ("refused.credential_missing", {"acme": CANARY})
+    environment["ACME_TOKEN"] = CANARY
+    await vault.reload()
+    assert dict(vault.variables(held.families, ("acme",))) == {"ACME_TOKEN": CANARY}
+
+
+@pytest.mark.parametrize("bad", [{"ACME_TOKEN": "short"}, {"ACME_TOKEN": OTHER + " "}, {"ORDERS": "short"}, {"MORE": ""}])
+async def test_a_variable_that_cannot_be_a_secret_replaces_none(tmp_path: Path, bad: Mapping[str, str]) -> None:
+    """One that is bad: no other is replaced either."""
+    before = {"ORDERS": CANARY, "MORE": CANARY, "ACME_TOKEN": CANARY}
+    environment = dict(before)
+    vault = Vault(environment)
+    held = policy(tmp_path, {"orders": "env:ORDERS", "more": "env:MORE"}, FAMILIES)
+    await vault.hold(held)
+    environment.update({**dict.fromkeys(before, OTHER), **bad})
+    with pytest.raises(PolicyError) as caught:
+        await vault.reload()
+    assert (caught.value.code, dict(vault.held())) == ("refused.secret", {"orders": CANARY, "more": CANARY, "acme": CANARY})
+    assert dict(vault.variables(held.families, ("acme",))) == {"ACME_TOKEN": CANARY}
+
+
 async def test_the_variables_of_a_granted_family(tmp_path: Path) -> None:
     """Those that have a value, all of them the same one, watched for under the family's name; none without a capability."""
     vault = Vault({"ACME_TOKEN": CANARY, "ACME_API_KEY": CANARY, "OTHER": "x"})
@@ -286,12 +250,14 @@ async def test_a_family_and_a_secret_of_one_name_do_not_mix(tmp_path: Path) -> N
 
 
 async def test_the_engines_own_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Read once, when the vault is made."""
+    """Read when the vault is made, and again when it is told to."""
     monkeypatch.setenv("STOCKADE_TEST_ORDERS", CANARY)
     vault = of_this_process()
     monkeypatch.setenv("STOCKADE_TEST_ORDERS", OTHER)
     await vault.hold(policy(tmp_path, {"orders": "env:STOCKADE_TEST_ORDERS"}))
     assert vault.secret("orders") == CANARY
+    await vault.reload()
+    assert (vault.secret("orders"), dict(vault.held())) == (OTHER, {"orders": OTHER, "orders~1": CANARY})
 
 
 async def test_nobody_is_shown_a_value(tmp_path: Path) -> None:
@@ -300,7 +266,12 @@ async def test_nobody_is_shown_a_value(tmp_path: Path) -> None:
     vault = Vault({"ORDERS": CANARY, "ACME_TOKEN": CANARY, "ACME_API_KEY": OTHER})
     held = policy(tmp_path, {"orders": "env:ORDERS"}, FAMILIES)
     await vault.hold(held)
-    shown = [repr(vault), str(vault), repr([getattr(vault, name) for name in Vault.__slots__])]
+    shown = [
+        repr(vault),
+        str(vault),
+        repr(vault.variables({"acme": ("ACME_TOKEN",)}, ("acme",))),
+        repr([getattr(vault, name) for name in Vault.__slots__]),
+    ]
     bad = policy(tmp_path, {"bad": f"file:{path}", "gone": "env:NOWHERE", "loud": f"command:/bin/echo {path.name}"}, name="bad")
     for refused in (bad, policy(tmp_path, {"orders": "env:ACME_TOKEN"}, name="two")):
         with pytest.raises(PolicyError) as caught:

@@ -1,4 +1,4 @@
-"""The doors of a scoped jail: a listening socket for each place that its tool may reach, which nobody but the supervisor keeps.
+"""The doors of a scoped jail: a bound socket for each place that its tool may reach, which nobody but the supervisor keeps.
 
 Its job: bring up the jail's own loopback device, bind what the plan lists, write the files by which names lead there, hand sockets over.
 Not its job: which places there are (``engine/jail/network.py``), what is done with a connection (``engine/egress``).
@@ -7,6 +7,7 @@ Laws:
    (tests/security/test_scoped_jail.py).
 2. They are of this jail's network namespace, which nobody else is in (tests/security/test_scoped_jail.py).
 3. What connections in it hold of the kernel's memory is bounded, read or not (tests/security/test_scoped_jail.py).
+4. None of them listens: until the supervisor has one do so, the kernel refuses whoever connects (tests/security/test_scoped_jail.py).
 """
 
 import _socket
@@ -19,12 +20,11 @@ from enter.kernel import Step
 
 _SIOCSIFFLAGS, _SIOCSIFADDR, _SIOCSIFNETMASK = 0x8914, 0x8916, 0x891C  # netdevice(7)
 _IFF_UP = 1
-_BACKLOG = 64
 _INDEX = struct.Struct("i")
 
 
 def doors(plan: Plan) -> list[int]:
-    """The listeners that a plan wants, in its order; the files, below a root that is not turned over yet. Raises Step."""
+    """The sockets that a plan wants, bound, in its order; the files, below a root that is not turned over yet. Raises Step."""
     wanted = plan["network"]
     if wanted is None:
         return []
@@ -35,7 +35,7 @@ def doors(plan: Plan) -> list[int]:
     for path, text in wanted["files"]:
         _write(f"write {path}", plan["mountpoint"] + path, text, os.O_CREAT | os.O_EXCL | os.O_WRONLY)
     _bring_up(wanted["addresses"])
-    return [_listener(address, port) for address, port in wanted["listeners"]]
+    return [_bound(address, port) for address, port in wanted["listeners"]]
 
 
 def report(control: _socket.socket, record: bytes, listeners: list[int]) -> None:
@@ -79,11 +79,12 @@ def _ask(end: _socket.socket, step: str, request: int, device: bytes, told: byte
         raise named(step, error) from None
 
 
-def _listener(address: str, port: int) -> int:
+def _bound(address: str, port: int) -> int:
     end = _socket.socket(_socket.AF_INET, _socket.SOCK_STREAM | _socket.SOCK_CLOEXEC)
     try:
         end.bind((address, port))
-        end.listen(_BACKLOG)
+        # after it is bound, so that no two get one place: it has to listen again although connections of the call before linger
+        end.setsockopt(_socket.SOL_SOCKET, _socket.SO_REUSEADDR, 1)
     except OSError as error:
         raise named("bind a listener", error) from None
     return end.detach()
