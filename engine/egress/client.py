@@ -4,7 +4,7 @@ Its job: arguments to an answer, hop by hop; each hop a granted place, each addr
 Not its job: HTTP/1.1 itself (``exchange.py``), how a tool words its request (the guest).
 Laws:
 1. No hop leads to a place that was not granted, and none is made before that is known (tests/egress/test_client.py).
-2. What was meant for one host is not sent to another one: the tool's own fields but for harmless ones, and attached secrets (tests/egress/test_client.py).
+2. What was meant for one host is not sent to another one: the tool's fields but a few, attached secrets (tests/egress/test_client.py).
 3. A refusal is one sentence without a name (tests/egress/test_client.py).
 """
 

@@ -29,6 +29,7 @@ from typing import NoReturn
 
 import trio
 
+from engine.egress.attach import LONGEST
 from engine.errors import EngineBug, PolicyError
 from engine.outcome import error_for
 from engine.policy.model import Policy
@@ -116,6 +117,11 @@ class Vault:
             granted = {(family, policy.families.get(family, ())) for family in policy.grants.credentials}
             families = self._values_of(granted, self._environment)
             fresh = await self._read({name: source for name, source in wanted.items() if name not in self._secrets}, self._environment)
+            attached = {one.secret for rule in policy.network.rules for one in rule.attach}
+            long = [name for name in sorted(attached & fresh.keys()) if len(fresh[name].text) > LONGEST]
+            if long:
+                lines = [f"{name}: a value that is attached has at most {LONGEST} characters" for name in long]
+                raise PolicyError("refused.secret", *lines)
             self._sources |= wanted
             self._granted |= granted
             self._take(fresh, families)

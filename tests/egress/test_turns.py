@@ -39,8 +39,8 @@ class Ready:
     def recv(self, size: int) -> bytes:
         """What is there, at once."""
         self.reads += 1
-        while self.more and len(self.said) < min(size, self.left):
-            self.said += self.more
+        if self.more and (short := min(size, self.left) - len(self.said)) > 0:
+            self.said += self.more * -(-short // len(self.more))
         data, self.said = self.said[: min(size, self.left)], self.said[min(size, self.left) :]
         self.left -= len(data)
         return data

@@ -1,6 +1,7 @@
 """The vault: where values come from, which ones refuse, who sees them, what happens when they are replaced."""
 
 import copy
+import dataclasses
 import os
 import pickle
 import secrets
@@ -12,6 +13,7 @@ import pytest
 
 from engine.egress.vault import Vault, of_this_process, value_problem
 from engine.errors import EngineBug, EngineError, PolicyError
+from engine.policy.network import Attachment, Place, Profile, Rule, Transport
 from engine.policy.shapes import ValueShapes
 from engine.results.redact import Watch
 from tests.vaults import CANARY, OTHER, policy, problem_of, secret_file
@@ -56,6 +58,23 @@ async def test_a_file_that_cannot_hold_a_secret_refuses(tmp_path: Path, content:
     """With the ID and what is wrong, without the path or what stands there."""
     held = policy(tmp_path, {"orders": f"file:{secret_file(tmp_path, content, mode)}"})
     assert await problem_of(Vault({}), held) == ("refused.secret", (f"orders: {problem}",))
+
+
+@pytest.mark.parametrize(("length", "problem"), [(4096, None), (4097, "orders: a value that is attached has at most 4096 characters")])
+async def test_a_value_that_is_attached_is_bounded(tmp_path: Path, length: int, problem: str | None) -> None:
+    """Each call of its rule pays for its spellings; as a variable alone it may be longer."""
+    value = secrets.token_hex(length)[:length]
+    alone = policy(tmp_path, {"orders": "env:ORDERS"})
+    to = Place(host="orders.example", port=80)
+    rule = Rule(place=to, transport=Transport.UPGRADE, upstream_port=443, attach=(Attachment(secret="orders", header="X-Key"),))
+    attaching = dataclasses.replace(alone, network=Profile(name="orders", rules=(rule,)))
+    vault = Vault({"ORDERS": value})
+    if problem is None:
+        await vault.hold(attaching)
+    else:
+        assert await problem_of(vault, attaching) == ("refused.secret", (problem,))
+        await vault.hold(alone)
+    assert vault.secret("orders") == value
 
 
 async def test_what_is_no_file_refuses_at_once(tmp_path: Path) -> None:
