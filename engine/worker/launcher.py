@@ -107,7 +107,7 @@ class Launcher:
                 number = self._number
                 try:
                     await self._send(messages.order(number, what, details), channel.fileno())
-                except OSError as error:
+                except (OSError, trio.ClosedResourceError) as error:
                     raise self._died(error) from None
                 answered, told, descriptor = await self._answer()
         if answered != number:
@@ -123,6 +123,7 @@ class Launcher:
         self._lost = True
         with contextlib.suppress(OSError):  # it let go first
             self._control.shutdown(socket.SHUT_RDWR)  # closing is not enough where somebody forked this process and holds a copy
+        trio.lowlevel.notify_closing(self._control)  # whoever waits for an answer is told: the number may be another's in a moment
         self._control.close()  # it ends its jails, gives back what they borrowed, and leaves
         with trio.CancelScope(shield=True):
             with trio.move_on_after(_LEAVE_SECONDS) as left:
@@ -149,14 +150,14 @@ class Launcher:
 
     async def _answer(self) -> tuple[int, dict[str, Any], int]:
         with trio.move_on_after(_ANSWER_SECONDS):
-            await trio.lowlevel.wait_readable(self._control)
             try:
+                await trio.lowlevel.wait_readable(self._control)
                 # security: closed on exec from the first moment, or a program that a thread of the host starts right now inherits it
                 data, ancillary, _, _ = self._control.recvmsg(_ANSWER_BYTES, socket.CMSG_SPACE(4), socket.MSG_CMSG_CLOEXEC)
                 if data:
                     number, told = messages.fields_of(data[4:])
                     return number, told, int.from_bytes(ancillary[0][2][:4], sys.byteorder) if ancillary else -1
-            except (OSError, RemoteFault, ValueError) as error:
+            except (OSError, RemoteFault, ValueError, trio.ClosedResourceError) as error:
                 raise self._died(error) from None
         raise self._died(None)
 

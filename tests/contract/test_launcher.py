@@ -13,6 +13,7 @@ from typing import Any
 import psutil
 import pytest
 import trio
+import trio.testing
 
 from engine.errors import HostError
 from engine.host import Engine
@@ -197,6 +198,26 @@ async def test_whoever_waits_behind_a_silent_order_waits_no_longer(monkeypatch: 
                 for _ in range(4):
                     nursery.start_soon(order, launcher)
     assert (told, waited) == (["the launcher is gone: no answer"] * 4, [launcher])
+
+
+async def test_whoever_waits_for_an_answer_is_told_when_it_is_closed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """At once: the number of its socket is another's in a moment, and two would wait for that one."""
+    monkeypatch.setattr(launchers, "_LEAVE_SECONDS", 0.2)
+    happened: list[str] = []
+
+    async def order(launcher: Launcher) -> None:
+        with pytest.raises(HostError, match=r"refused\.start_failed: the launcher is gone"):
+            await ask(launcher)
+        happened.append("told")
+
+    launcher = await Launcher.start()
+    psutil.Process(launcher.pid).suspend()  # it takes no order, and leaves by force alone
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(order, launcher)
+        await trio.testing.wait_all_tasks_blocked()
+        await launcher.close()
+        happened.append("closed")
+    assert happened == ["told", "closed"]
 
 
 async def test_one_that_would_not_die_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -373,10 +373,10 @@ async def test_nothing_of_a_crashed_call_is_anybody_elses(engine: Engine, tmp_pa
     """One writes half a frame and traps, another one is killed at its deadline with a word half said: the next ones are whole."""
     await engine.load(kit.write(tmp_path, moments.RUN))
     outcomes: list[Outcome] = []
-    for code in ("os.write(1, b'secret of one')\nforge(b'\\0\\0\\0')\nos.abort()", "forge(frame(23, 'secret')[:-2])\nwhile True: pass"):
+    for code in ("os.write(1, b'canary of one')\nforge(b'\\0\\0\\0')\nos.abort()", "forge(frame(23, 'canary')[:-2])\nwhile True: pass"):
         await engine.warm("run")
         outcomes.append(await engine.call("run", {"code": code}, timeout_ms=500 if "while True" in code else 20_000))
         again = await engine.call("echo", {"word": "clean"})
         assert (again.reason, again.value, again.stdout, again.stderr) == ("ok.done", "clean", "", "")
-        assert "secret" not in await said(again)
+        assert "canary" not in await said(again)
     assert [one.reason for one in outcomes] == ["crashed.exit", "limit_exceeded.wall"]

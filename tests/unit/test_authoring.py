@@ -308,7 +308,7 @@ def test_the_public_names_are_lazy_and_closed() -> None:
     """The package root gives the names of its list, and no other."""
     assert (engine.tool, engine.schema, engine.artifact, engine.Context, engine.Tool) == (tool, schema, artifact, Context, Tool)
     assert (engine.Status.OK, engine.Outcome.__name__) == ("ok", "Outcome")
-    assert dir(engine) == ["Context", "Engine", "Outcome", "Status", "Tool", "artifact", "schema", "tool"]
+    assert dir(engine) == ["Context", "Engine", "Outcome", "Status", "Tool", "artifact", "http", "schema", "tool"]
     with pytest.raises(AttributeError, match="has no attribute 'nothing'"):
         _ = engine.nothing
 

@@ -85,16 +85,20 @@ class Launcher:
 
     def end(self) -> None:
         """End every jail and give back what they borrowed; the supervisor has let go, or is gone."""
-        self._drop()
-        for pid in self._jails:
-            try:
-                os.kill(pid, _signal.SIGKILL)  # a child of ours that nobody waits for but us: its number is its own
-            except ProcessLookupError:
-                continue
         deadline = time.monotonic() + _END_SECONDS
-        while (self._jails or self._lingering) and time.monotonic() < deadline:
-            self._bury()
-            time.sleep(0.001)
+        try:
+            self._drop()
+            for pid in self._jails:
+                try:
+                    os.kill(pid, _signal.SIGKILL)  # a child of ours that nobody waits for but us: its number is its own
+                except ProcessLookupError:
+                    continue
+            while (self._jails or self._lingering) and time.monotonic() < deadline:
+                self._bury()
+                time.sleep(0.001)
+        finally:  # what is there is what counts, not what the books say
+            while not slots.give_back_all(self._folders) and time.monotonic() < deadline:
+                time.sleep(0.001)
 
     def _order(self) -> bool:
         data, descriptors = zygote.receive(self._control, _ORDER_BYTES, 1)

@@ -113,18 +113,28 @@ def _owned(place: str) -> int:
 
 def give_back(cgroups: list[tuple[str, int]]) -> bool:
     """Remove the cgroups; false while a process is still in one of them."""
-    gone = True
-    for place, _ in cgroups:
-        try:
-            os.rmdir(place)
-        except FileNotFoundError:
-            continue
-        except OSError:
-            gone = False
+    gone = not [place for place, _ in cgroups if not _removed(place)]
     if gone:
         for _, descriptor in cgroups:
             os.close(descriptor)
     return gone
+
+
+def _removed(place: str) -> bool:
+    try:
+        os.rmdir(place)
+    except FileNotFoundError:
+        return True
+    except OSError:
+        return False
+    return True
+
+
+def give_back_all(folders: dict[str, str]) -> bool:
+    """Remove every cgroup of this launcher's that is still there, whoever lost it; false while a process is in one."""
+    own = f"{_PREFIX}{os.getpid()}-"
+    places = [f"{folder}/{name}" for folder in set(folders.values()) for name in os.listdir(folder) if name.startswith(own)]
+    return not [place for place in places if not _removed(place)]
 
 
 def oom_kills(cgroups: list[tuple[str, int]]) -> int:
