@@ -29,8 +29,11 @@ AS_ROOT = pytest.mark.skipif(not ROOT, reason="unproven here: only root may read
 
 
 @pytest.fixture
-def poisoned(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """The engine's own environment full of names that hold secrets or load code, in several spellings, and one that nobody has seen."""
+def poisoned(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The engine's own environment full of names that hold secrets or load code, in several spellings, and one that nobody has seen.
+
+    The test's folder is made before: its name has the user's in it, which comes out of one of them.
+    """
     names = [*NAMES, *SHAPES, *LOADERS, f"INNOCENT_{os.urandom(6).hex()}"]
     names += [
         spelt for name in NAMES[:40] for spelt in (name.lower(), name.title(), f"MYAPP_{name}", f"{name}_OLD", f"{name}_FILE", f"{name}_2")
@@ -106,7 +109,14 @@ async def test_no_process_of_a_jail_was_started_with_more(poisoned: list[str], t
 
 
 def memory(pid: int, wanted: bytes) -> int:
-    """How often the bytes stand in the memory of a process."""
+    """How often the bytes stand in the memory of a process; one that has ended meanwhile has none."""
+    try:
+        return _count(pid, wanted)
+    except (FileNotFoundError, ProcessLookupError):
+        return 0
+
+
+def _count(pid: int, wanted: bytes) -> int:
     count = 0
     with open(f"/proc/{pid}/maps") as maps, open(f"/proc/{pid}/mem", "rb", buffering=0) as file:
         for line in maps:
