@@ -1,5 +1,7 @@
 """The launcher: one order, one answer, whoever asks at once, whoever gives up, and whatever becomes of it."""
 
+import contextlib
+import fcntl
 import os
 import resource
 import signal
@@ -20,7 +22,7 @@ from engine.host import Engine
 from engine.worker import launcher as launchers
 from engine.worker.launcher import Launcher
 from engine.worker.parser import open_parser
-from tests import moments
+from tests import kit, moments
 
 
 @asynccontextmanager
@@ -288,6 +290,34 @@ async def test_it_is_gone_when_it_is_closed() -> None:
     async with running() as launcher:
         process = psutil.Process(launcher.pid)
     assert (process.is_running(), own.num_fds(), launcher.dead) == (False, before, True)
+
+
+def owned(place: Path) -> int:
+    """Make a cgroup that no sweep takes for a dead launcher's; the descriptor that holds it."""
+    place.mkdir()
+    descriptor = os.open(place, os.O_RDONLY | os.O_DIRECTORY)
+    fcntl.flock(descriptor, fcntl.LOCK_EX)
+    return descriptor
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="unproven here: only root can make cgroups")
+async def test_it_leaves_no_cgroup_that_bears_its_name(tmp_path: Path) -> None:
+    """Not even one that its books do not know; another's in the same folder is not its to remove."""
+    places: list[Path] = []
+    held: list[int] = []
+    try:
+        async with kit.plain_engine(tmp_path / "state") as engine:
+            await moments.run(engine, tmp_path / "source", "value = 1")
+            if not (known := kit.cgroups_of(engine.launcher_pid)):
+                pytest.skip("unproven here: no cgroup can be made on this host")
+            places += [Path(known[0]).with_name(f"stockade-{pid}-lost") for pid in (engine.launcher_pid, os.getpid())]
+            held += map(owned, places)
+        assert list(map(os.path.isdir, places)) == [False, True]
+    finally:
+        for descriptor, place in zip(held, places, strict=True):
+            os.close(descriptor)
+            with contextlib.suppress(FileNotFoundError):
+                os.rmdir(place)
 
 
 async def test_one_that_cannot_start_says_why(monkeypatch: pytest.MonkeyPatch) -> None:
